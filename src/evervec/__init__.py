@@ -16,8 +16,10 @@ if _typing.TYPE_CHECKING:
     from evervec.chunking import ContentChunker as ContentChunker
     from evervec.chunking import Measure as Measure
     from evervec.chunking import SizeChunker as SizeChunker
+    from evervec.client import AsyncClient as AsyncClient
     from evervec.client import Client as Client
     from evervec.embedders.base import Answer as Answer
+    from evervec.embedders.base import AsyncEmbedder as AsyncEmbedder
     from evervec.embedders.base import Embedder as Embedder
     from evervec.errors import AccessDenied as AccessDenied
     from evervec.errors import DeadlineExceeded as DeadlineExceeded
@@ -84,8 +86,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "aio": "AsyncEvervec aopen",
     "chunking": "Chunker ContentChunker Measure SizeChunker",
-    "client": "Client",
-    "embedders.base": "Answer Embedder",
+    "client": "AsyncClient Client",
+    "embedders.base": "Answer AsyncEmbedder Embedder",
     "errors": "AccessDenied DeadlineExceeded EmbedderError EvervecError IndexMismatch "
     "IndexUnavailable InvalidArgument InvalidInput InvalidRecord InvalidTransition JobFailed "
     "LeaseLost ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError "

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evervec.embedders.base import Embedder
+from evervec.embedders.base import AsyncEmbedder, Embedder
 from evervec.errors import InvalidArgument, SettingsError
 from evervec.indexes.base import Index
 from evervec.indexes.location import open_located
@@ -40,7 +40,7 @@ def open(
     store: Any = None,
     *,
     index: str | None = None,
-    embedder: str | Embedder = "auto",
+    embedder: str | Embedder | AsyncEmbedder = "auto",
     tenant: str = "default",
     reindex: bool = False,
     **settings: Any,
@@ -253,7 +253,9 @@ def open_source(store: Store) -> Source | None:
     return None
 
 
-def open_embedder(given: str | Embedder, store: Store, settings: Settings) -> Chosen:
+def open_embedder(
+    given: str | Embedder | AsyncEmbedder, store: Store, settings: Settings
+) -> Chosen:
     """Open an embedder by name, or check the caller's own."""
     if not isinstance(given, str):
         return Chosen(_checked(given), "it was given by the program")

@@ -299,3 +299,36 @@ def test_a_version_being_built_is_whole_after_a_half_finished_write(
     records.change_again()
     settle(apart_world, ev)
     records.check()
+
+
+@pytest.mark.parametrize("point", ["applying", "applied"])
+def test_a_worker_that_wakes_after_its_version_was_dropped_leaves_no_points(
+    apart_world: World, records: Records, point: str
+) -> None:
+    """The change of model was cancelled while the worker slept past its lease."""
+    ev, sleeper = records.ev, another(apart_world)
+    migration = ev.migrate("hashing:32")
+    build(ev)
+    building = {c.version for c in ev.store.versions.collections() if c.state == "building"}
+    records.change()
+
+    def drop() -> None:
+        apart_world.clock.move(LEASE + 1)
+        migration.cancel()
+        apart_world.clock.move(LEASE)
+        ev.drop_retired()
+        assert building.isdisjoint(c.version for c in ev.store.versions.collections())
+
+    rest: Sequence[Job] = sleeper.pipeline.claim(256)
+    slept = False
+    while rest:
+        batch, rest = sleeper.pipeline.prepare(rest)
+        sleeper.pipeline.embed(batch)
+        if not slept and {job.version for job in batch.jobs} & building:
+            slept = True
+            write(sleeper, batch, point, drop)
+        else:
+            sleeper.pipeline.write(batch)
+    assert slept
+    settle(apart_world, ev)
+    records.check()

@@ -15,8 +15,8 @@ from evervec.model.jobs import Job
 from evervec.worker.batch import Batch
 from explorer.disk import DiskConnections
 from explorer.judge import Judge
-from explorer.steps import AWAY, STORE, Step
-from explorer.world import DIMENSIONS_2, LEASE, POISON, Embedder, Process, Script, World
+from explorer.steps import AWAY, LEASE, STORE, Step
+from explorer.world import DIMENSIONS_2, POISON, Embedder, Process, Script, World
 from support.oracle import Key, Wanted
 from support.world import paragraph
 

@@ -41,6 +41,8 @@ _NOTHING = (0, 0)
 _ALL = Access(EVERYTHING, EVERYTHING)
 _WRITES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _CHANGES_SCHEMA = ("create", "drop", "alter")
+_SAYS_NOTHING = ("evervec_text", "sqlite_", "pragma_", "json_")
+"""full text follows the records; the others are no tables"""
 _LOOKS_AT_NO_TABLE = ("savepoint", "release", "rollback", "pragma", "begin", "commit")
 
 Ask = Callable[[Step], str]
@@ -152,10 +154,12 @@ class _Watched(sqlite3.Connection):
             return sqlite3.SQLITE_OK
 
         self.set_authorizer(see)
+        seen = self.seen
         try:
             super().execute(f"explain {sql}", values).fetchall()
         finally:
             self.set_authorizer(None)
+            self.seen = seen  # that was no step's own
         if start.startswith(_CHANGES_SCHEMA):
             self._is_new_schema = True
             self._known = _Known(dict(self._known.bits))
@@ -167,24 +171,31 @@ class _Watched(sqlite3.Connection):
         """After a change of the schema: a statement may write more by triggers that are new."""
         if self._is_new_schema and self.follows:
             found = super().execute("select type, name, sql from sqlite_schema order by name")
-            self._known = _known[hash(tuple(found.fetchall()))]
+            schema = found.fetchall()
+            self._known = _known[hash(tuple(schema))]
+            for kind, name, _ in schema:
+                if kind == "table":
+                    self._bit(name)  # so that states have the same tables from the first one on
             self._is_new_schema = False
 
     def _bit(self, table: str) -> int:
         bits = self._known.bits
         return bits.setdefault(table, 2 << len(bits))
 
+    def tables_in(self, access: Access) -> list[str]:
+        """Those that a step touched."""
+        touched = access.reads | access.writes
+        return [table for table, bit in self._known.bits.items() if touched & bit]
+
     def digests(self, written: int, known: dict[str, int]) -> dict[str, int]:
         """A hash of each table's content, made anew for those that were written."""
         made = dict(known)
         for table, bit in self._known.bits.items():
-            if written & bit or table not in made:
+            if (written & bit or table not in made) and not table.startswith(_SAYS_NOTHING):
                 made[table] = self._digest(table)
         return made
 
     def _digest(self, table: str) -> int:
-        if table.startswith(("evervec_text", "sqlite_", "pragma_", "json_")):
-            return 0  # full text follows the records; the others are no tables
         try:
             rows = super().execute(f'select * from "{table}"').fetchall()
         except sqlite3.OperationalError:
@@ -276,6 +287,10 @@ class Disk:
     def reset(self) -> bool:
         """As it was at the last `keep`; False where that is no longer known."""
         self.conn.execute("rollback to kept")
+        # once a transaction has changed the schema, each rollback inside it makes all statements
+        # be prepared again: it ends here
+        self.conn.execute("release kept")
+        self.conn.execute("savepoint kept")
         self.conn.learn_anew()
         self.is_open = False
         self.held_by = None

@@ -6,6 +6,7 @@ have no place in those, so that both kinds of engines run large scopes by chance
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -56,18 +57,21 @@ def on_engine(scope: Scope, engine: str, rng: random.Random) -> Scope | None:
     return replace(scope, store=engine, index=index, faults=faults, most_faults=most)
 
 
-def schedules(engine: str, seed: str, walks: int, make: Make = Stage) -> Iterator[Tried]:
-    """One schedule after the other, with how it ended and where it comes from."""
-    made = 0
+def schedules(
+    engine: str, seed: str, walks: int, made: Counter[str], make: Make = Stage
+) -> Iterator[Tried]:
+    """One schedule after the other, with how it ended and where it comes from; `made`: how many
+    scopes were made for each engine, which this counts on."""
     while True:
-        made += 1
-        name = f"{engine}, seed {seed}, scope {made}"
-        rng = random.Random(f"{engine}/{seed}/{made}")
+        made[engine] += 1
+        number = made[engine]
+        name = f"{engine}, seed {seed}, scope {number}"
+        rng = random.Random(f"{engine}/{seed}/{number}")
         ways = _by_chance
         if engine in REAL:
             shares = (_REPLAYED, _OVERTAKEN, 1 - _REPLAYED - _OVERTAKEN)
             ways = rng.choices((_replayed, _overtaken, _by_chance), shares)[0]
-            ways = _overtaken if made <= _FIRST else ways
+            ways = _overtaken if number <= _FIRST else ways
         yield from ways(engine, rng, walks, name, make)
 
 

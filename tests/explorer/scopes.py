@@ -35,6 +35,7 @@ ANY = (CRASH, PAUSE, LOST, AWAY, POWER)
 """faults that every step may meet"""
 MANY = (*ANY, PART)
 OF_ALL = (PAUSE, POWER)
+WORKERS = ("worker",)
 WRITERS = ("application", "table")
 """a crash of theirs is only fewer changes"""
 Decide = Callable[[World, list[Process]], Choice | None]
@@ -73,9 +74,11 @@ class Scope:
 
     def allowed(self, p: Process) -> list[str]:
         """The faults that the next step of an actor may meet."""
-        step = p.pending
-        assert step is not None
-        return [fault for fault in self.faults if self._may_meet(p.name, step, fault)]
+        assert p.pending is not None
+        return self.faults_at(p.name, p.pending)
+
+    def faults_at(self, actor: str, step: Step) -> list[str]:
+        return [fault for fault in self.faults if self._may_meet(actor, step, fault)]
 
     def _may_meet(self, actor: str, step: Step, fault: str) -> bool:
         if fault == CRASH:  # between two writes it makes no difference where
@@ -89,6 +92,15 @@ class Scope:
             # claim that is not heard of is a crash that spends it
             return step.writes and not (step.what == "claim" and "max_attempts" in self.options)
         return True
+
+    @property
+    def sort(self) -> str:
+        """What it has, in a few words."""
+        parts = [f"{self.store}, {self.index} index", "table" if self.table else "records"]
+        made = {make for make, *_ in self.actors.values()}
+        parts += ["model change"] * bool(made & {"migrator", "changer"})
+        parts += ["open transaction"] * ("holder" in made)
+        return ", ".join(parts)
 
     @property
     def is_in_memory(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from explorer.actors import Op
 from explorer.scopes import ANY, Scope
-from explorer.steps import POWER
+from explorer.steps import AWAY, LOST, POWER
 
 CHANGES: list[Op] = [
     ("add", "1", "A"), ("add", "1", "B"), ("delete", "1"), ("boxed", "1", "A"),
@@ -20,9 +20,9 @@ INDEXES = ("model", "own")
 def small_scopes(most: int = 3, rng: random.Random | None = None) -> list[Scope]:
     """Two workers, one record, up to so many changes, one fault. The texts may return to what they
     were, a record may go and come again, and one that is boxed is opened. In the order in which
-    they are tried: those with a power cut and two changes without a fault first, which take least
-    time; then one change with a fault, and so on."""
-    ordered: list[Scope] = list(_cut_scopes())
+    they are tried: those with a single attempt, with a power cut and two changes without a fault
+    first, which take least time; then one change with a fault, and so on."""
+    ordered: list[Scope] = [*_last_attempts(), *_cut_scopes()]
     for count, faults in ((2, 0), (1, 1), (3, 0), (2, 1), (3, 1)):
         group = list(_scopes(count, faults)) if count <= most else []
         if rng is not None:
@@ -30,6 +30,19 @@ def small_scopes(most: int = 3, rng: random.Random | None = None) -> list[Scope]
             group.sort(key=_safety)
         ordered += group
     return ordered
+
+
+def _last_attempts() -> Iterator[Scope]:
+    """One worker and two changes that have a single attempt: what is away spends none."""
+    for index, first in product(INDEXES, (("add", "1", "B"), ("delete", "1"))):
+        yield Scope(
+            index,
+            {"worker1": ("worker", 2)},
+            (("add", "1", "A"),),
+            (AWAY, LOST),
+            options={"max_attempts": 1},
+            waiting=(first, ("add", "2", "A")),
+        )
 
 
 def _cut_scopes() -> Iterator[Scope]:

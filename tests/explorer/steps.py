@@ -27,6 +27,8 @@ STARTS = "starts"
 """the first step of a process that takes the place of one that died"""
 EVERYTHING = -1
 """an access to all resources"""
+LEASE = 60.0
+"""seconds"""
 
 
 WORLD = "world"

@@ -1,11 +1,14 @@
 """The explorer in a bounded form, and proof that it can see what it looks for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pytest
 
 from evervec.worker.index_writer import IndexWriter
+from evervec.worker.pipeline import Pipeline
 from explorer.actors import WRITE_ROW
 from explorer.exhaustive import Exhaustive
 from explorer.exploring import Explorer
@@ -14,7 +17,7 @@ from explorer.ruling import ruled
 from explorer.scopes import ANY, Result, Scope, Stage
 from explorer.script import told
 from explorer.small import small_scopes
-from explorer.steps import Choice
+from explorer.steps import POWER, Choice
 
 TWO_WORKERS = {"worker1": ("worker", 1), "worker2": ("worker", 1)}
 
@@ -40,6 +43,57 @@ def test_every_schedule_of_a_small_scope_is_tried(index: str) -> None:
         assert [r.problems for r in search.results() if r.problems] == []
     assert search.is_over
     assert search.runs > 2
+
+
+@pytest.mark.parametrize("place", [4, 44, 194])
+def test_what_is_foreseen_is_what_running_shows(place: int) -> None:
+    """The same schedules come to their end, from a scope with a power cut, one without a fault and
+    one of a table with a fault."""
+    scope = replace(small_scopes(2)[place], verifies=False)
+    ends, states = [], []
+    with ruled():
+        for foresees in (False, True):
+            search = Exhaustive(Stage(scope), foresees=foresees)
+            ended = (r.choices for r in search.results() if r.problems is not None)
+            ends.append(list(islice(ended, 4)))
+            states.append(search)
+    assert ends[0] == ends[1]
+    plain, foreseeing = states
+    assert plain.foreseen == 0
+    assert foreseeing.cut + foreseeing.foreseen == plain.cut
+    assert foreseeing.foreseen > 0 or POWER in scope.faults
+
+
+def test_a_step_that_does_something_else_the_next_time_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = iter(range(10**6))
+    monkeypatch.setattr("evervec.worker.pipeline.Pipeline.claim", _claim_sometimes(count))
+    scope = next(s for s in small_scopes(2) if s.most_faults == 0)
+    with ruled(), pytest.raises(AssertionError, match="in another state than was foreseen"):
+        list(Exhaustive(Stage(scope)).results())
+
+
+def _claim_sometimes(count: Iterator[int]) -> Callable[..., Any]:
+    claim = Pipeline.claim
+
+    def sometimes(self: Pipeline, limit: int, **named: Any) -> Any:
+        return claim(self, limit, **named) if next(count) % 3 else []
+
+    return sometimes
+
+
+def test_an_exploration_goes_on_where_it_was_left() -> None:
+    whole = Explorer(seed=3)
+    whole.explore_some(scopes=2, walks=0)
+    first = Explorer(seed=3)
+    first.explore_some(scopes=1, walks=0)
+    rest = Explorer(seed=3, position=first.position)
+    rest.explore_some(scopes=1, walks=0)
+    first.tally.add(rest.tally)
+    assert rest.position == whole.position
+    assert first.tally.whole == whole.tally.whole == 2
+    assert first.tally.ended == whole.tally.ended
 
 
 def test_a_schedule_is_the_same_each_time_it_is_run() -> None:

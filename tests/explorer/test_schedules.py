@@ -59,3 +59,32 @@ def test_a_boxed_record_can_be_deleted_between_a_switch_and_the_passing_on_of_it
     )
     schedule: list[Line] = [("application", 2), ("migrator", 27), ("application", 1)]
     assert replay(scope, schedule) == []
+
+
+def test_points_that_come_after_their_version_was_dropped_are_removed() -> None:
+    """A worker stood still for longer than its lease before it wrote, while the change of model was
+    cancelled and its version dropped: the points stayed in the index, of a version that nobody
+    knew."""
+    scope = Scope(
+        index="model",
+        actors={
+            "worker1": ("worker", 2, 8),
+            "application1": ("holder", (("add", "1", "A"),), "commit", 10, 10),
+            "changer": ("changer", ("migrate", "step", "cancel", "step")),
+        },
+        before=(("add", "2", "B"),),
+        faults=("pause", "crash", "lost"),
+        options={},
+    )
+    schedule: list[Line] = [
+        ("worker1", 1), ("changer", 2), ("worker1", 1), ("changer", 2), ("worker1", 1),
+        ("changer", 2), ("worker1", 1), ("application1", 2), ("worker1", 5), ("changer", 1),
+        ("worker1", 2), ("changer", 2), ("worker1", 2), ("changer", 1), ("worker1", 1),
+        ("changer", 1), ("worker1", 1), ("changer", 1), ("worker1", 1), ("changer", 1),
+        ("worker1", 1), ("changer", 1), ("worker1", 1), ("changer", 1), ("worker1", 3),
+        ("changer", 1), ("worker1", 2), ("changer", 1), ("worker1", 4), ("changer", 1),
+        ("worker1", 3), ("changer", 1), ("worker1", 1), ("changer", 1), ("worker1", 4),
+        ("changer", 1), ("worker1", 1), ("changer", 1), ("worker1", 2), ("changer", 1),
+        ("world", "pause"), ("changer", 1),
+    ]  # fmt: skip
+    assert replay(scope, schedule) == []

@@ -26,6 +26,7 @@ from explorer.disk import INDEX_BIT, Disk
 from explorer.model_index import IndexState, ModelIndex
 from explorer.real_index import RealIndex
 from explorer.ruling import Clock
+from explorer.states import State
 from explorer.steps import (
     AWAY,
     CLOCK,
@@ -33,6 +34,7 @@ from explorer.steps import (
     EVERYTHING,
     GO,
     INDEX,
+    LEASE,
     LOST,
     POWER,
     PROVIDER,
@@ -45,7 +47,6 @@ from explorer.steps import (
 )  # fmt: skip
 from support.oracle import Oracle
 
-LEASE = 60.0
 DIMENSIONS, DIMENSIONS_2 = 16, 24
 """of the model that serves, and of one that it is changed to"""
 POISON = "poison"
@@ -362,7 +363,9 @@ class World:
             self.access = self._touched(choice)
         if self.disk.follows:
             told = state.digest() if state.reads else 0
-            actor.seen = hash((actor.seen, choice.action, step, self.disk.seen, told))
+            # where it died, another one has taken its place, which has seen what it read at first
+            now = self.actors[choice.actor]
+            now.seen = hash((actor.seen, choice.action, step, self.disk.seen, told))
         if self.after_step is not None:
             self.after_step(actor, step, self.access)
 
@@ -370,22 +373,25 @@ class World:
         """What happens to all processes at once."""
         self.happened.append(Happened(choice, Step(WORLD, choice.action, True)))
         if choice.action == POWER:
+            self.disk.begin()
             self._cut_power()
+            for actor in self.actors.values():
+                actor.seen = hash((actor.seen, choice.action, self.disk.seen))
         else:
             self.clock.move(LEASE + 1)
         self.access = Access(EVERYTHING, EVERYTHING, True)
 
-    def digest(self, known: dict[str, int], written: int) -> tuple[int, dict[str, int]]:
-        """A hash of the whole state, and of each table, from those of the state before."""
-        tables = self.disk.conn.digests(written, known)
-        actors = tuple(
-            (a.name, a.pending, a.seen) for a in self.actors.values() if a.pending is not None
-        )
-        state = (
-            self.clock.now, self.index_state.digest(), actors, len(self.wrong), self.told(),
-            tuple(sorted(tables.items())),
+    def state(self, known: dict[str, int], written: int) -> State:
+        """All of it as hashes; `known`: those of tables before what was `written`."""
+        return State(
+            self.clock.now, self.index_state.digest(), self.told(), len(self.wrong),
+            self.positions(), self.disk.conn.digests(written, known),
+            sum(h.choice.action != GO for h in self.happened),
         )  # fmt: skip
-        return hash(state), tables
+
+    def positions(self) -> dict[str, tuple[Step, int]]:
+        """Of the actors that have not ended: the step before each, and a hash of what it saw."""
+        return {a.name: (a.pending, a.seen) for a in self.actors.values() if a.pending is not None}
 
     def _touched(self, choice: Choice) -> Access:
         reads, writes, _ = self.disk.touched()

@@ -16,6 +16,11 @@ from tempfile import TemporaryDirectory
 from mutants.patches import ROOT, SECONDS, BadPatch, Patch, copy_source
 
 EXPLORER_MINUTES = 2
+"""for the explorer to find a defect, by the processor's time of two processes"""
+_PATIENCE = 4
+"""how much longer that may be by the clock, on a busy machine"""
+_PROCESSES = 2
+_PROCESSOR = re.compile(r"^([\d.]+) s of processor time$", re.MULTILINE)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+(?: [^-\s]\S*)*)", re.MULTILINE)
 
 
@@ -67,18 +72,26 @@ def try_patch(patch: Patch | None, tests: tuple[str, ...], select: str = "") -> 
 
 def explore(patch: Patch | None) -> tuple[str, str]:
     """Let the explorer look for a defect; what it found, and what went wrong."""
-    minutes = str(EXPLORER_MINUTES)
     engine = patch.explorer if patch else "memory"
-    command = [sys.executable, "-m", "explorer", "--minutes", minutes, "--stop-at-first"]
-    command += ["--engine", engine]
+    minutes = _PATIENCE * EXPLORER_MINUTES
+    command = [
+        sys.executable, "-m", "explorer", "--minutes", str(minutes), "--stop-at-first",
+        "--engine", engine, "--processes", str(_PROCESSES), "--shrink", "0",
+    ]  # fmt: skip
     try:
-        done = _run_with(patch, command, 60 * EXPLORER_MINUTES + 60)
+        done = _run_with(patch, command, 60 * minutes + 60)
     except subprocess.TimeoutExpired:
         return "", "the explorer did not end in time"
     said = done.stdout.decode(errors="replace").strip()
-    if done.returncode == 1 and "FAILED (" in said:  # else it broke off by itself
-        return "explorer", ""
-    return "", "" if done.returncode == 0 else f"the explorer failed: {said[-500:]}"
+    used = _PROCESSOR.search(said)
+    if done.returncode not in (0, 1) or used is None:
+        return "", f"the explorer failed: {said[-500:]}"
+    if "FAILED (" not in said:
+        return "", ""
+    seconds, most = float(used[1]), 60 * EXPLORER_MINUTES * _PROCESSES
+    if seconds > most:
+        return "", f"found after {seconds:.0f} s of processor time, which may be {most} s"
+    return f"explorer, {seconds:.0f} s of processor time", ""
 
 
 def judge(patch: Patch, *, explorer: bool = False) -> Verdict:

@@ -149,7 +149,7 @@ def test_an_answer_in_pieces_is_put_together(wire: Wire, to: Callable[..., Conne
 def test_an_answer_without_end_is_left(
     wire: Wire, to: Callable[..., Connections], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.runtime.http._MOST_BYTES", 1)
+    monkeypatch.setattr("evervec.runtime.http.MOST_BYTES", 1)
     wire.answers = [OK]
     with pytest.raises(TooLong, match="more than 1 bytes"):
         to().exchange("GET", "", None, 5)
@@ -252,7 +252,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(
     wire.answers = [OK, OK]
     connections = to()
     connections.exchange("GET", "", None, 5)
-    monkeypatch.setattr("evervec.runtime.http._KEPT_SECONDS", 0.0)
+    monkeypatch.setattr("evervec.runtime.http.KEPT_SECONDS", 0.0)
     connections.exchange("GET", "", None, 5)
     assert wire.accepted == 2
 

@@ -212,7 +212,7 @@ def test_what_is_no_url_is_told(openai_at: Make, url: str) -> None:
 def test_an_answer_without_end_is_not_read_to_its_end(
     openai_at: Make, server: ProviderServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evervec.runtime.http._MOST_BYTES", 1000)
+    monkeypatch.setattr("evervec.runtime.http.MOST_BYTES", 1000)
     with pytest.raises(BadAnswer, match="more than 1000 bytes"):
         openai_at(dimensions=1024).ask(TEXTS)
 

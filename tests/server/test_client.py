@@ -1,12 +1,9 @@
 """The client has the library's methods, values and errors."""
 
 import itertools
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import pytest
 
@@ -23,6 +20,7 @@ from evervec import (
     StoreError,
     WaitTimeout,
 )
+from support.flaky import Flaky, failing
 from support.service import Serve, Served
 from support.world import fail_for_good
 
@@ -31,6 +29,12 @@ from support.world import fail_for_good
 def client(served: Served) -> Iterator[Client]:
     with Client(served.url, served.key()) as made:
         yield made
+
+
+@pytest.fixture
+def flaky() -> Iterator[type[Flaky]]:
+    with failing() as service:
+        yield service
 
 
 @pytest.fixture
@@ -173,44 +177,6 @@ def test_a_platform_admin_names_the_tenant(served: Served, ev: Evervec) -> None:
         client.add("note", "text", id="1")
     assert ev.of("acme").get("note", "1") is not None
     assert ev.get("note", "1") is None
-
-
-class Flaky(BaseHTTPRequestHandler):
-    """A service that fails in every way before it answers."""
-
-    url: ClassVar[str]
-    answers: ClassVar[list[tuple[int, bytes]]]
-    keys: ClassVar[list[str | None]]
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"] or 0))
-        type(self).keys.append(self.headers["Idempotency-Key"])
-        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if status == 0:
-            self.close_connection = True
-            return
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture
-def flaky() -> Iterator[type[Flaky]]:
-    class Handler(Flaky):
-        answers: ClassVar[list[tuple[int, bytes]]] = []
-        keys: ClassVar[list[str | None]] = []
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    Handler.url = f"http://127.0.0.1:{server.server_port}"
-    yield Handler
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def test_what_may_pass_is_tried_again_under_one_name(flaky: type[Flaky]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from evervec import AsyncEvervec, Client, Evervec
+from evervec import AsyncClient, AsyncEvervec, Client, Evervec
 from support.service import serving
 
 _PLAIN = ("evervec.model", "builtins")
@@ -75,4 +75,19 @@ def by_http(store: Evervec) -> Iterator[Evervec]:
         yield cast(Evervec, client)
 
 
-WAYS = {"library": by_library, "asyncio": by_asyncio, "http": by_http}
+@contextmanager
+def by_async_http(store: Evervec) -> Iterator[Evervec]:
+    with serving() as serve, asyncio.Runner() as loop:
+        client = AsyncClient(serve(store).url)
+        try:
+            yield cast(Evervec, Blocking(client, loop))
+        finally:
+            loop.run(client.close())
+
+
+WAYS = {
+    "library": by_library,
+    "asyncio": by_asyncio,
+    "http": by_http,
+    "async http": by_async_http,
+}

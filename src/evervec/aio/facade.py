@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
+from evervec.aio.connections import CallersConnection
 from evervec.aio.methods import Awaited, awaited, in_loop, like, operated
 from evervec.aio.migration import AsyncMigration
 from evervec.aio.queue import AsyncQueue
 from evervec.aio.runner import Runner
-from evervec.aio.streams import AsyncTickets, RecordPages, saved
+from evervec.aio.streams import saved
 from evervec.aio.worker import AsyncWorker, work
 from evervec.embedders.base import Embedder
 from evervec.embedding.prepared import using
 from evervec.facade import Evervec
 from evervec.model.deadlines import current
 from evervec.model.jobs import Job, Ticket
-from evervec.model.records import Hits
+from evervec.model.records import Hits, Record
 from evervec.model.reports import ProcessResult
 from evervec.opening import open
 from evervec.queue.ticket_waiter import check_wait
 from evervec.records.drafts import OPTIONS
+from evervec.records.streams import AsyncTickets, RecordPages
 from evervec.runtime.threads import submit
 from evervec.settings import Settings
 from evervec.versions.migration import Migration
@@ -107,9 +109,14 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         """Save many records as a stream, of any iterable or asynchronous iterable: yields tickets
         in order, and saves one batch per transaction. An invalid record raises `InvalidRecord`
         with its position, after all records before it were saved and their tickets yielded."""
-        add_many = partial(self._inner.add_many, kind, conn=conn)
-        run = self._runner.run if conn is None else self._runner.finish
-        call = partial(run, self._runner.calls, self._tenant)
+        call: Callable[[Callable[[], Any]], Awaitable[Any]]
+        if conn is None:
+            add_many = partial(self._inner.add_many, kind)
+            call = partial(self._runner.run, self._runner.calls, self._tenant)
+        else:
+            caller = CallersConnection(conn)
+            add_many = partial(self._inner.add_many, kind, conn=caller.inner)
+            call = partial(self._runner.join, caller)
         return AsyncTickets(saved(add_many, records, self.settings.add_batch, call), kind)
 
     @like(Evervec.delete)
@@ -132,11 +139,13 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         """Records ordered by kind and id: `await` it for the list, or use `async for` to iterate
         over all, in pages of `limit`."""
         given = _RECORDS | options
+        fetch = partial(self._call, Evervec.records, kind)
 
-        async def fetch(after: Any) -> Any:
-            return await self._call(Evervec.records, kind, **options | {"after": after})
+        async def page(after: Any) -> tuple[list[Record], Record | None]:
+            found = await fetch(**options | {"after": after})
+            return found, found[-1] if len(found) == given["limit"] else None
 
-        return RecordPages(fetch, given["after"], given["limit"])
+        return RecordPages(lambda: fetch(**options), page, given["after"])
 
     @like(Evervec.search)
     async def search(self, query: Any = None, *args: Any, **options: Any) -> Hits:

@@ -8,25 +8,31 @@ from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from evervec.aio.connections import CallersConnection
 from evervec.aio.runner import Runner
 
-S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Awaited(Generic[S]):
+class Awaited(Generic[S_co]):
     """The awaited form of an object of the library, which it calls in threads."""
 
-    def __init__(self, inner: S, runner: Runner, tenant: str) -> None:
+    def __init__(self, inner: S_co, runner: Runner, tenant: str) -> None:
         self._inner = inner
         self._runner = runner
         self._tenant = tenant
 
     def _call(self, method: Callable[..., R], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
         """A call of the store."""
-        run = self._runner.run if kwargs.get("conn") is None else self._runner.finish
-        return run(self._runner.calls, self._tenant, partial(method, self._inner, *args, **kwargs))
+        conn = kwargs.get("conn")
+        if conn is None:
+            do = partial(method, self._inner, *args, **kwargs)
+            return self._runner.run(self._runner.calls, self._tenant, do)
+        caller = CallersConnection(conn)
+        given = kwargs | {"conn": caller.inner}
+        return self._runner.join(caller, partial(method, self._inner, *args, **given))
 
     def _operate(
         self, method: Callable[..., R], *args: Any, **kwargs: Any
@@ -48,35 +54,35 @@ def in_loop(progress: Callable[[int], object] | None) -> Callable[[int], object]
 
 
 def awaited(
-    method: Callable[Concatenate[S, P], R],
-) -> Callable[Concatenate[Awaited[S], P], Coroutine[Any, Any, R]]:
+    method: Callable[Concatenate[S_co, P], R],
+) -> Callable[Concatenate[Awaited[S_co], P], Coroutine[Any, Any, R]]:
     """The awaited form of a method that calls the store."""
 
     @wraps(method)
-    def call(self: Awaited[S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def call(self: Awaited[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         return self._call(method, *args, **kwargs)
 
     return call
 
 
 def operated(
-    method: Callable[Concatenate[S, P], R],
-) -> Callable[Concatenate[Awaited[S], P], Coroutine[Any, Any, R]]:
+    method: Callable[Concatenate[S_co, P], R],
+) -> Callable[Concatenate[Awaited[S_co], P], Coroutine[Any, Any, R]]:
     """The awaited form of a method that may take long."""
 
     @wraps(method)
-    def call(self: Awaited[S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def call(self: Awaited[S_co], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         return self._operate(method, *args, **kwargs)
 
     return call
 
 
 def like(
-    method: Callable[Concatenate[S, P], Any],
-) -> Callable[[Callable[..., R]], Callable[Concatenate[Awaited[S], P], R]]:
+    method: Callable[Concatenate[S_co, P], Any],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Awaited[S_co], P], R]]:
     """Give a method the signature and docstring of a synchronous one."""
 
-    def give(own: Callable[..., R]) -> Callable[Concatenate[Awaited[S], P], R]:
+    def give(own: Callable[..., R]) -> Callable[Concatenate[Awaited[S_co], P], R]:
         doc = own.__doc__
         update_wrapper(own, method)
         own.__doc__ = doc or method.__doc__

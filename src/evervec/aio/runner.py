@@ -6,7 +6,8 @@ the same time are saved in one transaction. No thread is held by a task that wai
 
 A task that is cancelled leaves no call half done. A call that has not begun is withdrawn. A read that has
 begun is interrupted, a write is committed or rolled back, but the task does not wait for that; only a
-call inside the caller's own transaction ends before the task does.
+call inside the caller's own transaction ends before the task does. Such a call has a thread of its
+own: those of the pool may all wait for locks that this transaction holds.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from evervec.aio.connections import CallersConnection
 from evervec.aio.waiter import AsyncTicketWaiter
+from evervec.embedders.base import is_remote
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.facade import Evervec
 from evervec.model.deadlines import Deadline, bounded, current
 from evervec.model.jobs import Job, Ticket
 from evervec.records.writer import Save, save_each, save_together
 from evervec.runtime.batcher import Batcher
-from evervec.runtime.loops import LoopPool, uncancelled
+from evervec.runtime.loops import LoopPool, ended_first, uncancelled
 from evervec.runtime.threads import submit
 from evervec.stores.sql.connections import closed
 from evervec.stores.values import Draft
@@ -60,8 +63,8 @@ class Runner:
         own = ev.settings
         is_local = not ev.store.url.startswith("postgresql:")
         self.calls = LoopPool("async", own.async_threads or (_LOCAL if is_local else _REMOTE))
-        makes = hasattr(ev.embedder, "ask")
-        self.queries = LoopPool("query", own.async_query_threads or (_REMOTE if makes else _MODEL))
+        of_queries = _REMOTE if is_remote(ev.embedder) else _MODEL
+        self.queries = LoopPool("query", own.async_query_threads or of_queries)
         self.operations = LoopPool("operation", _LONG_OPERATIONS)
         self.waiter = AsyncTicketWaiter(ev.waiter, ev.store)
         self._ev = ev
@@ -107,12 +110,17 @@ class Runner:
         call = pool.submit(tenant, do)
         self._begin()
         try:
-            return await asyncio.shield(call.future)
-        except asyncio.CancelledError:
-            if not call.withdraw():
-                with suppress(Exception):  # nobody is left to be told
-                    await uncancelled(call.future)
-            raise
+            return await ended_first(call.future, call.withdraw)
+        finally:
+            self._end()
+
+    async def join(self, caller: CallersConnection, do: Callable[[], T]) -> T:
+        """The result of a call inside the caller's own transaction. A task that is cancelled ends
+        after it."""
+        self.check()
+        self._begin()
+        try:
+            return await ended_first(asyncio.ensure_future(caller.run(do)))
         finally:
             self._end()
 

@@ -1,61 +1,13 @@
-"""Records as asynchronous streams: tickets of `add_many`, and pages of `records`."""
+"""Records of an asynchronous stream, saved by a thread."""
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Any
 
 from evervec.model.jobs import Ticket
-from evervec.model.records import Record
-
-Fetch = Callable[[Any], Awaitable[list[Record]]]
-
-
-class RecordPages:
-    """Records in the order of their kinds and ids: `await` it for one page, or iterate over all
-    pages with `async for`; `limit` is then the size of a page."""
-
-    def __init__(self, fetch: Fetch, after: Any, limit: int) -> None:
-        self._fetch = fetch
-        self._after = after
-        self._limit = limit
-
-    def __await__(self) -> Generator[Any, None, list[Record]]:
-        return self._fetch(self._after).__await__()
-
-    async def __aiter__(self) -> AsyncIterator[Record]:
-        after = self._after
-        while page := await self._fetch(after):
-            for record in page:
-                yield record
-            if len(page) < self._limit:
-                return
-            after = page[-1]
-
-
-class AsyncTickets(AsyncIterator[Ticket]):
-    """A lazy iterator of tickets; warns if it was never iterated."""
-
-    def __init__(self, tickets: AsyncIterator[Ticket], kind: str) -> None:
-        self._tickets = tickets
-        self._kind = kind
-        self._begun = False
-
-    async def __anext__(self) -> Ticket:
-        self._begun = True
-        return await anext(self._tickets)
-
-    def __del__(self) -> None:
-        if not self._begun:
-            warnings.warn(
-                f"add_many({self._kind!r}, …) was never iterated, so nothing was saved: use "
-                "[ticket async for ticket in ev.add_many(…)] or an async for loop",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
 
 class Portions:

@@ -1,5 +1,10 @@
-"""A client of the HTTP service: `evervec.Client(url, key)`."""
+"""Clients of the HTTP service: `evervec.Client(url, key)` and `evervec.AsyncClient(url, key)`.
 
-from evervec.client.client import Client
+What they say to the service is written once, as calls that yield their requests (`calls`,
+`operations`, over the rules in `connection`); `blocking` and `awaited` send them.
+"""
 
-__all__ = ["Client"]
+from evervec.client.awaited import AsyncClient
+from evervec.client.blocking import Client
+
+__all__ = ["AsyncClient", "Client"]

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import random
-import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
@@ -20,10 +19,11 @@ from pydantic import TypeAdapter
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
 from evervec.runtime.backoff import backoff
-from evervec.runtime.http import Connections, HttpFailure, Response
+from evervec.runtime.http import Response
 from evervec.telemetry.traces import current
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 _AGAIN = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -32,21 +32,50 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 _BY_STATUS: Mapping[int, type[EvervecError]] = {401: AccessDenied, 403: AccessDenied}
 
 
-class Connection:
-    """An HTTP connection to the service, with timeout and retries."""
+class Send(NamedTuple):
+    """A request to send."""
+
+    method: str
+    target: str
+    content: bytes | None
+    seconds: float
+    """the longest silence of the service"""
+    headers: Mapping[str, str]
+
+
+class Pause(NamedTuple):
+    """Seconds to wait before the next step."""
+
+    seconds: float
+
+
+Step = Send | Pause
+Sent = Response | Exception | None
+"""what came of a step: a response, an error of the network, or nothing after a pause"""
+Call: TypeAlias = Generator[Step, Sent, T]
+"""A call of the service without its network: it yields steps, which a client takes, blocking or
+awaiting, and returns the result."""
+
+
+class Service:
+    """The rules of requests to a service: targets, headers, retries and errors."""
 
     def __init__(
         self, url: str, key: str | None, tenant: str | None, timeout: float, retries: int
     ) -> None:
         self.url = url.rstrip("/")
+        self.timeout = timeout
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._key = key or ""
         self._retries = retries
-        self._timeout = timeout
         self._tenant = {"tenant": tenant} if tenant else {}
+
+    def connect(self, open: Callable[[str, Mapping[str, str], float], C]) -> C:
+        """The connections to the service, opened by this class."""
         try:
-            if not (key or "").isascii():
+            if not (self._key.isascii() and self._key.isprintable()):
                 raise ValueError("the API key has invalid characters")
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
-            self._http = Connections(self.url, headers, timeout)
+            return open(self.url, self.headers, self.timeout)
         except ValueError as error:  # its text may contain the key
             raise InvalidArgument(
                 f"invalid URL or API key of the service ({type(error).__name__}): give "
@@ -63,7 +92,7 @@ class Connection:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         waits: float = 0.0,
-    ) -> Response:
+    ) -> Call[Response]:
         """Send a request, with retries. `waits`: additional seconds, for requests that ask the
         service to wait."""
         given = dict(headers or {})
@@ -74,63 +103,63 @@ class Connection:
             given["Content-Type"] = "application/json"
         query = {k: v for k, v in (self._tenant | dict(params or {})).items() if v is not None}
         target = f"{path}?{urlencode(query, doseq=True)}" if query else path
+        send = Send(method, target, content, self.timeout + waits, given)
         for tries in range(self._retries + 1):
-            try:
-                response = self._http.exchange(
-                    method, target, content, self._timeout + waits, given, streamed=True
-                )
-            except (HttpFailure, TimeoutError) as error:
-                if tries == self._retries:
-                    raise StoreError(
-                        f"the service {self.url} is unreachable ({type(error).__name__}): check "
-                        "that it is running"
-                    ) from error
-                time.sleep(_pause(tries))
-                continue
-            if response.status not in _AGAIN or tries == self._retries:
-                break
-            time.sleep(max(_retry_after(response), _pause(tries)))
-        if response.status >= 400:
-            raise error_of(problem_in(response))
-        return response
+            found = yield send
+            if isinstance(found, Response):
+                if found.status not in _AGAIN or tries == self._retries:
+                    break
+                yield Pause(max(_retry_after(found), _pause(tries)))
+            elif tries == self._retries:
+                raise StoreError(
+                    f"the service {self.url} is unreachable ({type(found).__name__}): check "
+                    "that it is running"
+                ) from found
+            else:
+                yield Pause(_pause(tries))
+        assert isinstance(found, Response)
+        if found.status >= 400:
+            raise error_of(problem_in(found))
+        return found
 
-    def find(self, method: str, path: str, **asked: Any) -> Response | None:
+    def find(self, method: str, path: str, **asked: Any) -> Call[Response | None]:
         """Send a request like `ask`; None if what it concerns does not exist (404)."""
         try:
-            return self.ask(method, path, **asked)
+            return (yield from self.ask(method, path, **asked))
         except EvervecError as error:
             if getattr(error, "status", None) != 404:
                 raise
             return None
 
-    def get(self, shape: type[T], path: str) -> T:
+    def get(self, shape: type[T], path: str) -> Call[T]:
         """A value of the service."""
-        return read(shape, self.ask("GET", path).json())
+        return read(shape, (yield from self.ask("GET", path)).json())
+
+    def page(
+        self, path: str, limit: int, cursor: str | None, **which: Any
+    ) -> Call[tuple[dict[str, Any], str | None]]:
+        """A page of a list, and the cursor of the next; None after the last."""
+        if limit < 1:
+            raise InvalidArgument(f"limit must be at least 1, not {limit}")
+        params = {**which, "limit": min(limit, _LARGEST_PAGE), "cursor": cursor}
+        page = (yield from self.ask("GET", path, params=params)).json()
+        return page, page["cursor"]
 
     def items(
         self, path: str, name: str, limit: int, cursor: str | None = None, **which: Any
-    ) -> list[dict[str, Any]]:
+    ) -> Call[list[dict[str, Any]]]:
         """The first items of a list, or those after a cursor, page by page."""
-        if limit < 1:
-            raise InvalidArgument(f"limit must be at least 1, not {limit}")
-        found: list[dict[str, Any]] = []
-        while len(found) < limit:
-            size = min(limit - len(found), _LARGEST_PAGE)
-            params = {**which, "limit": size, "cursor": cursor}
-            page = self.ask("GET", path, params=params).json()
+        page, cursor = yield from self.page(path, limit, cursor, **which)
+        found: list[dict[str, Any]] = page[name]
+        while cursor is not None and len(found) < limit:
+            page, cursor = yield from self.page(path, limit - len(found), cursor, **which)
             found += page[name]
-            cursor = page["cursor"]
-            if cursor is None:
-                break
         return found
 
-    def once(self, method: str, path: str, **asked: Any) -> Any:
+    def once(self, method: str, path: str, **asked: Any) -> Call[Any]:
         """Send a change with an Idempotency-Key, and return the JSON of its response."""
         headers = {"Idempotency-Key": uuid.uuid4().hex, **asked.pop("headers", {})}
-        return self.ask(method, path, headers=headers, **asked).json()
-
-    def close(self) -> None:
-        self._http.close()
+        return (yield from self.ask(method, path, headers=headers, **asked)).json()
 
 
 def read(shape: type[T], given: Any) -> T:

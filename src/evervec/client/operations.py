@@ -1,4 +1,5 @@
-"""The queue and the migration of a service, with the methods of `ev.queue` and `Migration`."""
+"""The calls of the queue and the migration of a service, with the methods of `ev.queue` and
+`Migration`."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
-from evervec.client.connection import Connection, read, record_path
+from evervec.client.connection import Call, Pause, Service, read, record_path
 from evervec.errors import WaitTimeout
 from evervec.model.basics import as_seconds
 from evervec.model.jobs import Attempt, Job
@@ -19,91 +20,94 @@ def job_of(given: dict[str, Any]) -> Job:
     return read(Job, {**given, "token": None})
 
 
-class RemoteQueue:
+class QueueCalls:
     """The jobs that the key may see."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     # reading
-    def stats(self) -> Stats:
-        return self._connection.get(Stats, "/v1/queue/stats")
+    def stats(self) -> Call[Stats]:
+        return self._service.get(Stats, "/v1/queue/stats")
 
-    def jobs(self, *, status: str | None = None, limit: int = 100) -> list[Job]:
+    def jobs(self, *, status: str | None = None, limit: int = 100) -> Call[list[Job]]:
         """Ordered by job id."""
         return self._jobs(limit, status=status)
 
-    def failed(self, limit: int = 100) -> list[Job]:
+    def failed(self, limit: int = 100) -> Call[list[Job]]:
         """Dead letters."""
         return self._jobs(limit, status="failed")
 
-    def status(self, kind: str, id: str | int) -> Job | None:
+    def status(self, kind: str, id: str | int) -> Call[Job | None]:
         """The record's job, or None if it has none."""
-        found = self._jobs(1, kind=kind, id=str(id))
+        found = yield from self._jobs(1, kind=kind, id=str(id))
         return found[0] if found else None
 
-    def _jobs(self, limit: int, **which: Any) -> list[Job]:
-        return list(map(job_of, self._connection.items("/v1/jobs", "jobs", limit, **which)))
+    def _jobs(self, limit: int, **which: Any) -> Call[list[Job]]:
+        found = yield from self._service.items("/v1/jobs", "jobs", limit, **which)
+        return list(map(job_of, found))
 
-    def get(self, job_id: int) -> Job | None:
-        found = self._connection.find("GET", f"/v1/jobs/{int(job_id)}")
+    def get(self, job_id: int) -> Call[Job | None]:
+        found = yield from self._service.find("GET", f"/v1/jobs/{int(job_id)}")
         return None if found is None else job_of(found.json())
 
-    def peek(self, job_id: int) -> Content | None:
+    def peek(self, job_id: int) -> Call[Content | None]:
         """The content of a job, such as the boxed record that it carries; None: the record's points
         are to be removed. Needs a writer's key."""
-        found = self._connection.ask("GET", f"/v1/jobs/{int(job_id)}/content").json()["content"]
+        answered = yield from self._service.ask("GET", f"/v1/jobs/{int(job_id)}/content")
+        found = answered.json()["content"]
         return None if found is None else read(Content, found)
 
-    def history(self, kind: str, id: str | int) -> list[Attempt]:
+    def history(self, kind: str, id: str | int) -> Call[list[Attempt]]:
         """The attempts of a record, oldest first."""
-        found = self._connection.find("GET", f"{record_path(kind, id)}/history")
+        found = yield from self._service.find("GET", f"{record_path(kind, id)}/history")
         if found is None:
             return []
         return read(list[Attempt], found.json()["attempts"])
 
     # maintenance
-    def retry(self, job_id: int) -> None:
+    def retry(self, job_id: int) -> Call[None]:
         """Retry a failed job."""
-        self._connection.once("POST", f"/v1/jobs/{int(job_id)}/retry")
+        yield from self._service.once("POST", f"/v1/jobs/{int(job_id)}/retry")
 
-    def cancel(self, job_id: int) -> None:
+    def cancel(self, job_id: int) -> Call[None]:
         """Remove a pending or failed job."""
-        self._connection.once("POST", f"/v1/jobs/{int(job_id)}/cancel")
+        yield from self._service.once("POST", f"/v1/jobs/{int(job_id)}/cancel")
 
-    def set_priority(self, job_id: int, n: int) -> None:
-        self._connection.ask("PATCH", f"/v1/jobs/{int(job_id)}", json_body={"priority": n})
+    def set_priority(self, job_id: int, n: int) -> Call[None]:
+        yield from self._service.ask("PATCH", f"/v1/jobs/{int(job_id)}", json_body={"priority": n})
 
-    def retry_failed(self, max_retries: int | None = None) -> int:
+    def retry_failed(self, max_retries: int | None = None) -> Call[int]:
         return self._count("retry-failed", "retried", {"max_retries": max_retries})
 
-    def recover_stuck(self, threshold: float | timedelta | None = None) -> int:
+    def recover_stuck(self, threshold: float | timedelta | None = None) -> Call[int]:
         """Recover jobs whose lease expired: the tenant's, or all for a platform admin."""
         if isinstance(threshold, timedelta):
             threshold = threshold.total_seconds()
-        found = self._connection.ask(
+        found = yield from self._service.ask(
             "POST", "/v1/queue/recover-stuck", json_body={"threshold": threshold}
         )
         return int(found.json()["recovered"])
 
-    def purge_done(self, older_than: timedelta | datetime) -> int:
+    def purge_done(self, older_than: timedelta | datetime) -> Call[int]:
         body = {"status": "done", "older_than": _age(older_than)}
         return self._count("purge", "purged", body)
 
-    def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
+    def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> Call[int]:
         body = {"status": "failed", "older_than": _age(older_than), "boxed": boxed}
         return self._count("purge", "purged", body)
 
-    def _count(self, action: str, name: str, body: dict[str, Any]) -> int:
-        return int(self._connection.once("POST", f"/v1/queue/{action}", json_body=body)[name])
+    def _count(self, action: str, name: str, body: dict[str, Any]) -> Call[int]:
+        found = yield from self._service.once("POST", f"/v1/queue/{action}", json_body=body)
+        return int(found[name])
 
-    def pause(self) -> None:
+    def pause(self) -> Call[None]:
         """Stop claims of the tenant's jobs until `resume`; for a platform admin without `tenant`,
         of all jobs."""
-        self._connection.ask("POST", "/v1/queue/pause")
+        yield from self._service.ask("POST", "/v1/queue/pause")
 
-    def resume(self) -> None:
-        self._connection.ask("POST", "/v1/queue/resume")
+    def resume(self) -> Call[None]:
+        yield from self._service.ask("POST", "/v1/queue/resume")
 
 
 def _age(older_than: timedelta | datetime) -> float:
@@ -112,46 +116,46 @@ def _age(older_than: timedelta | datetime) -> float:
     return max(0.0, time.time() - as_seconds(older_than))
 
 
-_PATH = "/v1/migrations"
+_PATH, _POLL_SECONDS = "/v1/migrations", 0.2
 
 
-class RemoteMigration:
+class MigrationCalls:
     """The migration that is in progress or can be rolled back; needs a platform admin's key."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     @classmethod
-    def begin(cls, connection: Connection, **asked: Any) -> RemoteMigration:
-        connection.ask("POST", _PATH, json_body=asked)
-        return cls(connection)
+    def begin(cls, service: Service, **asked: Any) -> Call[MigrationCalls]:
+        yield from service.ask("POST", _PATH, json_body=asked)
+        return cls(service)
 
-    def status(self) -> MigrationStatus:
-        return self._connection.get(MigrationStatus, _PATH)
+    def status(self) -> Call[MigrationStatus]:
+        return self._service.get(MigrationStatus, _PATH)
 
-    def wait(self, timeout: float | None = None) -> MigrationStatus:
+    def wait(self, timeout: float | None = None) -> Call[MigrationStatus]:
         """Wait until the new version is complete except for failed records, and, if it switches
         automatically, until the switch."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            status = self.status()
+            status = yield from self.status()
             if status.ends_wait:
                 return status
             if deadline is not None and time.monotonic() > deadline:
                 raise WaitTimeout(f"{status.version} is not complete after {timeout:g} s")
-            time.sleep(0.2)
+            yield Pause(_POLL_SECONDS)
 
-    def switch(self, *, force: bool = False) -> None:
-        self._take("switch", {"force": force})
+    def switch(self, *, force: bool = False) -> Call[None]:
+        return self._take("switch", {"force": force})
 
-    def rollback(self) -> None:
-        self._take("rollback")
+    def rollback(self) -> Call[None]:
+        return self._take("rollback")
 
-    def retire(self) -> None:
-        self._take("retire")
+    def retire(self) -> Call[None]:
+        return self._take("retire")
 
-    def cancel(self) -> None:
-        self._take("cancel")
+    def cancel(self) -> Call[None]:
+        return self._take("cancel")
 
-    def _take(self, step: str, body: dict[str, Any] | None = None) -> None:
-        self._connection.ask("POST", f"{_PATH}/{step}", json_body=body or {})
+    def _take(self, step: str, body: dict[str, Any] | None = None) -> Call[None]:
+        yield from self._service.ask("POST", f"{_PATH}/{step}", json_body=body or {})

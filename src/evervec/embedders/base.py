@@ -8,12 +8,14 @@ passes, the batch is bisected to find the bad texts.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,7 +26,9 @@ from evervec.errors import (
     ProviderUnavailable,
     RateLimited,
 )
+from evervec.model.deadlines import exceeded, interrupting
 from evervec.model.records import ModelSpec
+from evervec.runtime.coroutines import LOOP
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,6 +55,19 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One row per text. Raises `ProviderUnavailable`, `RateLimited` or `InvalidInput`."""
         ...
+
+
+class AsyncEmbedder(Protocol):
+    """An `Embedder` whose `embed`, and `embed_query` and `ask` if it has them, may be coroutine
+    functions. The coroutines of all embedders run in one event loop, in a thread of its own that
+    ends when the last store is closed."""
+
+    name: str
+    model: str
+    dimensions: int
+    max_batch: int
+
+    def embed(self, texts: Sequence[str]) -> Coroutine[Any, Any, NDArray[np.float32]]: ...
 
 
 @dataclass(slots=True)
@@ -153,7 +170,7 @@ def count_tokens(embedder: Embedder, text: str) -> int:
 def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
     """The unit vector of a query."""
     special = getattr(embedder, "embed_query", None)
-    answer = embedder.embed([text]) if special is None else special(text)
+    answer = _ended(embedder.embed([text]) if special is None else special(text))
     vector = np.asarray(answer, np.float32)
     if vector.ndim != 1:
         vector = vector.reshape(-1)
@@ -174,7 +191,7 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
     total.calls += 1
     ask = getattr(embedder, "ask", None)
     try:
-        given = Answer(embedder.embed(texts)) if ask is None else ask(texts)
+        given = Answer(_ended(embedder.embed(texts))) if ask is None else _ended(ask(texts))
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:  # such as SystemExit, or asyncio's CancelledError
@@ -182,6 +199,24 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
     total.tokens += given.tokens
     total.pause = max(total.pause, given.pause)
     return _checked(given.vectors, len(texts), embedder)
+
+
+def _ended(made: Any) -> Any:
+    """What an embedder returned; if that is a coroutine, its result."""
+    if not inspect.isawaitable(made):
+        return made
+    ending = LOOP.submit(made)
+    try:
+        with interrupting(ending.cancel):
+            return ending.result()
+    except CancelledError:
+        raise exceeded() or RuntimeError("the embedder's coroutine was cancelled") from None
+
+
+def is_remote(embedder: object) -> bool:
+    """Whether calls of an embedder wait for another process more than they compute: those that tell
+    their cost, and coroutines."""
+    return hasattr(embedder, "ask") or inspect.iscoroutinefunction(getattr(embedder, "embed", None))
 
 
 def _checked(answer: object, count: int, embedder: Embedder) -> NDArray[np.float32]:

@@ -15,7 +15,15 @@ from concurrent.futures import wait
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from evervec.embedders.base import PROBE, Embedded, Embedder, count_tokens, embed, embed_query
+from evervec.embedders.base import (
+    PROBE,
+    Embedded,
+    Embedder,
+    count_tokens,
+    embed,
+    embed_query,
+    is_remote,
+)
 from evervec.embedding.budget import Budget, Spending
 from evervec.embedding.gate import OUTAGES, Gatekeeper, Ramp, error_of
 from evervec.embedding.prepared import prepared
@@ -91,7 +99,7 @@ class Provider:
         self._store = store
         self._ramp = Ramp()
         self._gates = Gatekeeper(store, name, settings, self._ramp.restart)
-        self._is_remote = hasattr(embedder, "ask")
+        self._is_remote = is_remote(embedder)
         self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
         self.pace = Pace(embedder.max_batch)
         self.spending = Spending(store, embedder.model or embedder.name, settings)

@@ -21,6 +21,7 @@ from evervec.embedders.base import Embedder, spec_of
 from evervec.embedding.provider import Provider
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.model.records import ModelSpec
+from evervec.runtime.coroutines import LOOP
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Collection
@@ -79,6 +80,7 @@ class EmbedderRegistry:
         spec = spec_of(provider.embedder)
         self.main = Model(provider, spec, store, settings) if spec else None
         self._known: list[Model] = [self.main] if self.main else []
+        LOOP.hold(self)
 
     def __iter__(self) -> Iterator[Model]:
         return iter(list(self._known))
@@ -134,6 +136,7 @@ class EmbedderRegistry:
         return (mine or serving)[-1]
 
     def close(self) -> None:
+        LOOP.release(self)
         for embedder in self._opened:
             if hasattr(embedder, "close"):
                 embedder.close()

@@ -30,9 +30,16 @@ _current: ContextVar[Deadline | None] = ContextVar("evervec_deadline", default=N
 class Deadline:
     """A point in time, or an earlier end because the caller no longer wants the answer."""
 
-    __slots__ = ("_why", "clock", "ends", "seconds")
+    __slots__ = ("_outer", "_why", "clock", "ends", "seconds")
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        outer: Deadline | None = None,
+    ) -> None:
+        """`outer`: one whose cancellation ends this one too."""
+        self._outer = outer
         self.seconds = seconds
         self.ends = clock() + seconds
         self.clock = clock
@@ -41,11 +48,18 @@ class Deadline:
     @property
     def left(self) -> float:
         """Seconds until it ends, never less than 0."""
-        return 0.0 if self._why is not None else max(0.0, self.ends - self.clock())
+        return 0.0 if self._cancelled is not None else max(0.0, self.ends - self.clock())
 
     @property
     def over(self) -> bool:
-        return self._why is not None or self.clock() >= self.ends
+        return self._cancelled is not None or self.clock() >= self.ends
+
+    @property
+    def _cancelled(self) -> str | None:
+        """Why it was cancelled."""
+        if self._why is None and self._outer is not None:
+            return self._outer._cancelled
+        return self._why
 
     def cancel(self, why: str) -> None:
         """End it now: work under it raises `Cancelled`."""
@@ -53,8 +67,8 @@ class Deadline:
 
     def branch(self) -> Deadline:
         """One that ends at the same time, and can be cancelled by itself."""
-        made = Deadline(self.seconds, self.clock)
-        made.ends, made._why = self.ends, self._why
+        made = Deadline(self.seconds, self.clock, self)
+        made.ends = self.ends
         return made
 
     def extend(self, seconds: float) -> None:
@@ -68,8 +82,8 @@ class Deadline:
 
     def error(self) -> DeadlineExceeded:
         """The error raised by a call that the deadline ended."""
-        if self._why is not None:
-            return Cancelled(self._why)
+        if (why := self._cancelled) is not None:
+            return Cancelled(why)
         return DeadlineExceeded(
             f"the call exceeded its deadline of {self.seconds:g} s and was aborted: request less, "
             "or allow more time"
@@ -90,7 +104,8 @@ def deadline(seconds: float, clock: Callable[[], float] | None = None) -> Iterat
     if not seconds >= 0:  # also refuses NaN
         raise InvalidArgument(f"a deadline is a number of seconds, at least 0, not {seconds!r}")
     outer = _current.get()
-    made = Deadline(seconds, clock or (outer.clock if outer is not None else time.monotonic))
+    chosen_clock = clock or (outer.clock if outer is not None else time.monotonic)
+    made = Deadline(seconds, chosen_clock, outer)
     chosen = outer if outer is not None and outer.left <= made.left else made
     with bounded(chosen):
         yield chosen

@@ -146,7 +146,9 @@ class Queue:
     def _shown(self, job: Job) -> Content | None:
         """The record of a job that is done, whose box is empty by now."""
         found = self._store.records.get(job.tenant, job.kind, job.record_id)
-        return found and Content(found.title, found.text, found.metadata, found.weight)
+        if found is None:
+            return None
+        return Content(found.title, found.text, found.metadata, found.weight)
 
     def finish(self, job: Job, content: Content | None = NOT_READ) -> None:
         """Mark a claimed job done, for callers that keep their own index. A boxed or loaded record

@@ -31,10 +31,10 @@ from urllib3.exceptions import TimeoutError as Urllib3Timeout
 CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 60.0
 _MOST_KEPT = 64
-_KEPT_SECONDS = 5.0
+KEPT_SECONDS = 5.0
 """After a longer pause, a proxy or firewall may have dropped the connection."""
 _PART = 1 << 18
-_MOST_BYTES = 1 << 28
+MOST_BYTES = 1 << 28
 
 
 class HttpFailure(Exception):
@@ -75,23 +75,20 @@ class Connections:
     def __init__(
         self, url: str, headers: Mapping[str, str], connect_seconds: float = CONNECT_SECONDS
     ) -> None:
-        parts = _parsed(url)
+        parts = parse_url(url)
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         self._headers = {
-            "User-Agent": "evervec", **headers, **_basic("Authorization", parts),
+            "User-Agent": "evervec", **headers, **basic_auth("Authorization", parts),
         }  # fmt: skip
         self._connect_seconds = connect_seconds
-        proxy = _proxy_for(parts)
+        proxy = proxy_for(parts)
         options: dict[str, Any] = {"maxsize": _MOST_KEPT}
-        if parts.scheme == "https":  # otherwise certificates need not be loaded
-            env = os.environ
-            options["ssl_context"] = _certificates(
-                env.get("SSL_CERT_FILE"), env.get("SSL_CERT_DIR")
-            )
+        if (tls := tls_of(parts)) is not None:
+            options["ssl_context"] = tls
         if proxy is None:
             self._pools = urllib3.PoolManager(**options)
         else:
-            user = _basic("Proxy-Authorization", proxy)
+            user = basic_auth("Proxy-Authorization", proxy)
             self._pools = urllib3.ProxyManager(proxy.geturl(), proxy_headers=user, **options)
         self._pools.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
         self._closed = False
@@ -140,7 +137,7 @@ class Connections:
         except (HTTPError, OSError) as error:
             cause = _cause(error)
             raise (
-                cause if isinstance(cause, TimeoutError) else ConnectionLost(_words(cause))
+                cause if isinstance(cause, TimeoutError) else ConnectionLost(words_of(cause))
             ) from None
         finally:
             _thread.requesting = False
@@ -160,7 +157,7 @@ class _Kept(HTTPConnection):
 
     @property
     def is_connected(self) -> bool:
-        return time.monotonic() - self._used < _KEPT_SECONDS and super().is_connected
+        return time.monotonic() - self._used < KEPT_SECONDS and super().is_connected
 
     def connect(self) -> None:
         try:
@@ -168,7 +165,7 @@ class _Kept(HTTPConnection):
         except (HTTPError, HTTPException, OSError) as error:
             cause = _cause(error)
             by = f", through the proxy {self.proxy.host}" if self.proxy else ""
-            raise CannotConnect(f"{_words(cause)}{by}") from cause
+            raise CannotConnect(f"{words_of(cause)}{by}") from cause
 
     def request(self, *args: Any, **options: Any) -> None:
         if self.sock is None:
@@ -215,15 +212,15 @@ def _read(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
         left = ends - time.monotonic()
         if left <= 0:  # the server sends too slowly
             raise TimeoutError
-        if size > _MOST_BYTES:
-            raise TooLong(f"more than {_MOST_BYTES} bytes")
+        if size > MOST_BYTES:
+            raise TooLong(f"more than {MOST_BYTES} bytes")
         sock = getattr(response.connection, "sock", None)
         if sock is not None and left < float("inf"):
             sock.settimeout(left)
     return b"".join(parts)
 
 
-def _parsed(url: str) -> SplitResult:
+def parse_url(url: str) -> SplitResult:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("the URL must begin with http:// or https:// and a host name")
@@ -233,7 +230,7 @@ def _parsed(url: str) -> SplitResult:
     return parts
 
 
-def _proxy_for(place: SplitResult) -> SplitResult | None:
+def proxy_for(place: SplitResult) -> SplitResult | None:
     proxies = getproxies()
     found = proxies.get(place.scheme) or proxies.get("all")
     if not found or proxy_bypass(place.hostname or ""):
@@ -244,12 +241,19 @@ def _proxy_for(place: SplitResult) -> SplitResult | None:
     return proxy
 
 
-def _basic(name: str, parts: SplitResult) -> dict[str, str]:
+def basic_auth(name: str, parts: SplitResult) -> dict[str, str]:
     """A header with the user and password of a URL, if it has them."""
     if parts.username is None:
         return {}
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return {name: "Basic " + b64encode(pair.encode()).decode()}
+
+
+def tls_of(parts: SplitResult) -> ssl.SSLContext | None:
+    """The TLS settings for a URL; None if it has none, so that certificates need not be loaded."""
+    if parts.scheme != "https":
+        return None
+    return _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @cache
@@ -271,5 +275,5 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__

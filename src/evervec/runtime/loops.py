@@ -12,7 +12,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from evervec.runtime.threads import start
+from evervec.runtime.threads import start, stopped
 
 T = TypeVar("T")
 
@@ -50,10 +50,24 @@ async def uncancelled(future: asyncio.Future[T]) -> T:
     return future.result()
 
 
+async def ended_first(future: asyncio.Future[T], withdraw: Withdraw = lambda: False) -> T:
+    """The result of a call that uses something of its caller: a caller that is cancelled withdraws
+    it, or ends after it."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if not withdraw():
+            with suppress(Exception):  # nobody is left to be told
+                await uncancelled(future)
+        raise
+
+
 def resolve(future: asyncio.Future[Any], answer: Any) -> None:
     """Resolve a future with a result, or an exception to raise, unless its caller has gone."""
     if future.done():
         return
+    if isinstance(answer, StopIteration):  # no future takes it: its task would wait for ever
+        answer = stopped(answer)
     if isinstance(answer, BaseException):
         future.set_exception(answer)
     else:

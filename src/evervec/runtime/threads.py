@@ -37,11 +37,20 @@ def submit(name: str, do: Callable[[], R]) -> Future[R]:
     def work() -> None:
         try:
             future.set_result(do())
+        except StopIteration as error:  # no future of asyncio takes it: a task would wait for ever
+            future.set_exception(stopped(error))
         except BaseException as error:  # noqa: BLE001 - raised by the future's reader
             future.set_exception(error)
 
     start(name, work)
     return future
+
+
+def stopped(error: StopIteration) -> RuntimeError:
+    """What to raise instead of a StopIteration that ended a call, as generators do."""
+    made = RuntimeError("a call raised StopIteration")
+    made.__cause__ = error
+    return made
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from evervec.chunking import chunk, parse_chunker
-from evervec.embedders.base import count_tokens, embed
+from evervec.embedders.base import count_tokens, embed, is_remote
 from evervec.embedding.registry import Model
 from evervec.model.reports import Estimate
 from evervec.records.kinds import Kind
@@ -47,7 +47,7 @@ def estimate(
     started = time.perf_counter()
     embed(model.provider.embedder, call)
     pace = (time.perf_counter() - started) / len(call)
-    at_once = concurrency if hasattr(model.provider.embedder, "ask") else 1
+    at_once = concurrency if is_remote(model.provider.embedder) else 1
     chunks = round(len(texts) * share)
     money = model.provider.spending.money(tokens)
     return Estimate(sample.seen, chunks, round(tokens), money, chunks * pace / at_once)

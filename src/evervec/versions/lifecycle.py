@@ -20,6 +20,7 @@ from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import IndexUnavailable, InvalidArgument, InvalidTransition
 from evervec.indexes.base import Index
 from evervec.model.basics import as_datetime
+from evervec.model.deadlines import bounded, check
 from evervec.model.records import ModelSpec, Version
 from evervec.model.reports import MigrationStatus
 from evervec.settings import Settings
@@ -150,14 +151,22 @@ class VersionLifecycle:
         """Hold the lock for creating and dropping versions."""
         holder = f"{self._worker} {time.monotonic_ns()}"
         deadline = time.monotonic() + self.settings.busy_seconds
-        while (token := self.store.shared.lock(_LOCK, holder, _LOCK_SECONDS)) is None:
+        while (token := self._lock(holder)) is None:
             if time.monotonic() > deadline:
                 raise InvalidTransition("another process is changing a migration: try again")
             time.sleep(_LOOK_AGAIN)
         try:
             yield
         finally:
-            self.store.shared.unlock(_LOCK, token)
+            with bounded(None):
+                self.store.shared.unlock(_LOCK, token)
+
+    def _lock(self, holder: str) -> str | None:
+        """Try to take the lock. A deadline that ends or is cancelled interrupts neither this nor
+        the release: the lock would stay until it expires."""
+        check()
+        with bounded(None):
+            return self.store.shared.lock(_LOCK, holder, _LOCK_SECONDS)
 
     # reading
     def list_versions(self, tenant: str | None) -> list[Version]:
@@ -204,7 +213,7 @@ class VersionLifecycle:
         records were enqueued. Workers call it when they have nothing more urgent to do."""
         if not any(self._has_work(c) for c in self.store.versions.collections()):
             return 0
-        token = self.store.shared.lock(_LOCK, self._worker, _LOCK_SECONDS)
+        token = self._lock(self._worker)
         if token is None:
             return 0
         try:
@@ -218,7 +227,8 @@ class VersionLifecycle:
             for name in {c.spec.name for c in found if c.state == "building" and c.spec}:
                 self._switch_if_asked(name)
         finally:
-            self.store.shared.unlock(_LOCK, token)
+            with bounded(None):
+                self.store.shared.unlock(_LOCK, token)
         return 0
 
     def _has_work(self, c: Collection) -> bool:

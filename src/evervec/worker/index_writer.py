@@ -105,24 +105,38 @@ class IndexWriter:
             self._index.url, len(finishes), extra={"count": len(finishes)},
         )  # fmt: skip
         for version, group in _by_version(finishes):
-            self._store.changes.reopen(version, [f.job.record for f in group], forget=True)
+            records = [f.job.record for f in group]
+            if self._store.changes.reopen(version, records, forget=True) < len(records):
+                self._remove_late(group)
         self._queue.release_many([f.job for f in finishes])
 
     def _look_again(self, finishes: Sequence[Finish]) -> None:
         """The points were written, but the lease was lost by then: reopen the records. Where the
-        store no longer has the record, it was deleted long ago and its tombstone purged: remove the
-        points."""
+        store no longer has the record, it was deleted long ago and its tombstone purged, or its
+        version was dropped: remove the points."""
         for f in sorted(finishes, key=lambda f: f.job.version):
             if not self._store.changes.reopen(f.job.version, [f.job.record], forget=False):
                 self._remove(f)
 
     def _remove(self, f: Finish) -> None:
-        known = {c.version for c in self._store.versions.collections() if c.state != "retired"}
-        if f.job.version in known:  # otherwise all points of the version are dropped with it
-            fence, _ = self._store.leases.fence([], self._lease)
+        if self._remove_late([f]):
+            return
+        fence, _ = self._store.leases.fence([], self._lease)
+        job = f.job
+        gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
+        self._index.apply([gone])
+
+    def _remove_late(self, finishes: Sequence[Finish]) -> bool:
+        """Whether the version of these points is no longer in use: what the index had of it may
+        have been dropped before they came. A new version may have its place in the index by now,
+        so exactly these are removed."""
+        used = {c.version for c in self._store.versions.collections() if c.state != "retired"}
+        late = [f for f in finishes if f.job.version not in used]
+        for f in late:
             job = f.job
-            gone = Change(job.record, job.version, job.tenant, job.kind, job.record_id, fence)
-            self._index.apply([gone])
+            held = self._index.held(job.version, job.tenant, job.record - 1, job.record)
+            self._index.remove(job.version, [point for point in held if point.seq == f.fence])
+        return bool(late)
 
 
 def _done(finishes: Sequence[Finish], done: Sequence[bool]) -> set[int]:

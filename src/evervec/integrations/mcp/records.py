@@ -8,7 +8,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from evervec.client.client import Client
+from evervec.client import Client
 from evervec.errors import InvalidArgument
 from evervec.facade import Evervec
 from evervec.model.deadlines import Deadline, bounded

@@ -22,7 +22,7 @@ from evervec.errors import EvervecError, InvalidArgument, StoreError, ValueRefus
 from evervec.model.deadlines import acquire, check, exceeded, interrupting, left
 from evervec.stores.duckdb.file import File, Raw
 from evervec.stores.paths import check_path
-from evervec.stores.sql.connections import closed
+from evervec.stores.sql.connections import closed, full_name
 
 _LOOK_AGAIN = 0.01
 _PARSED: dict[str, duckdb.Statement] = {}
@@ -169,7 +169,7 @@ class Connections:
         self._check_open()
         if not isinstance(conn, Raw):
             raise InvalidArgument(
-                f"conn= must be a connection from ev.connection(), not {type(conn).__name__}"
+                f"conn= must be a connection from ev.connection(), not {full_name(conn)}"
             )
         slot = self.file.slots.get(conn)
         if slot is None:

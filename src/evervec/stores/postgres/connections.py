@@ -31,8 +31,15 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import current, exceeded, interrupting, left
 from evervec.settings import Settings
+from evervec.stores.postgres.awaited import AwaitedSession, session_of
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
-from evervec.stores.sql.connections import check_usable, closed, driver_connection
+from evervec.stores.sql.connections import (
+    Reached,
+    check_usable,
+    closed,
+    driver_connection,
+    full_name,
+)
 from evervec.stores.sql.retries import CallersConflict, Conflict
 
 _SAVEPOINT = "evervec_call"
@@ -70,6 +77,16 @@ class Session:
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:
             self.execute(query, row)
+
+    @property
+    def usable(self) -> bool:
+        """Whether statements can still be sent."""
+        return not (self.raw.broken or self.raw.closed)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the caller is in no transaction, so that each call commits."""
+        return self.raw.autocommit and self.raw.info.transaction_status == TransactionStatus.IDLE
 
 
 class Connections:
@@ -142,7 +159,7 @@ class Connections:
                 _roll_back(session.raw)
 
     @contextmanager
-    def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Session]:
+    def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Any]:
         if conn is not None:
             try:
                 with self.explained(), _joined(conn) as joined:
@@ -336,18 +353,10 @@ def _roll_back(raw: Raw) -> None:
 
 
 @contextmanager
-def _joined(conn: Any) -> Iterator[Session]:
+def _joined(conn: Any) -> Iterator[Session | AwaitedSession]:
     """The caller's transaction, with the statements of this call under one savepoint."""
-    raw = driver_connection(conn)
-    if not isinstance(raw, psycopg.Connection):
-        raise InvalidArgument(
-            "conn= must be a psycopg.Connection to this store's database (or a SQLAlchemy or "
-            f"Django connection over psycopg 3), not {type(conn).__name__}"
-        )
-    raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our registration
-    session = Session(raw)
-    alone = raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE
-    if not alone:
+    session = _session_of(conn)
+    if not session.alone:
         with step(session):
             yield session
         return
@@ -355,10 +364,25 @@ def _joined(conn: Any) -> Iterator[Session]:
     try:
         yield session
     except BaseException:
-        _roll_back(raw)
+        if session.usable:
+            with suppress(psycopg.Error):  # the error that caused it says more
+                session.execute("rollback")
         raise
     else:
         session.execute("commit")
+
+
+def _session_of(conn: Any) -> Session | AwaitedSession:
+    raw = driver_connection(conn)
+    if isinstance(raw, Reached):
+        return session_of(raw)
+    if not isinstance(raw, psycopg.Connection):
+        raise InvalidArgument(
+            "conn= must be a psycopg.Connection to this store's database (or a SQLAlchemy or "
+            f"Django connection over psycopg 3), not {full_name(conn)}"
+        )
+    raw.adapters.register_dumper(Packed, PackedDumper)  # it may be older than our registration
+    return Session(raw)
 
 
 @contextmanager
@@ -368,7 +392,7 @@ def step(session: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not session.raw.broken and not session.raw.closed:
+        if session.usable:
             session.execute(f"rollback to {_SAVEPOINT}; release {_SAVEPOINT}")
         raise
     else:

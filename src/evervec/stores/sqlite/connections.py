@@ -27,7 +27,7 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import acquire, current, exceeded, holding, interrupting, left
 from evervec.stores.paths import check_path, check_readable, make_private_file
-from evervec.stores.sql.connections import check_usable, driver_connection
+from evervec.stores.sql.connections import check_usable, driver_connection, full_name
 
 _SAVEPOINT = "evervec_call"
 
@@ -312,7 +312,7 @@ def _joined(conn: Any) -> Iterator[sqlite3.Connection]:
     if not isinstance(conn, sqlite3.Connection):
         raise InvalidArgument(
             "conn= must be a sqlite3.Connection to this store's file (or a SQLAlchemy or Django "
-            f"connection over one), not {type(given).__name__}"
+            f"connection over one), not {full_name(given)}"
         )
     if not conn.in_transaction and conn.isolation_level is not None:
         conn.execute("begin immediate")  # as sqlite3 itself does before a write

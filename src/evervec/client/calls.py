@@ -1,16 +1,15 @@
-"""The library's methods over HTTP, with the same values and errors."""
+"""The library's methods over HTTP, with the same values and errors, for both clients: each yields its
+requests, and a client sends them (see `Call`)."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evervec.client.connection import Connection, error_of, read, record_path, to_json
-from evervec.client.operations import RemoteMigration, RemoteQueue, job_of
+from evervec.client.connection import Call, Service, error_of, read, record_path, to_json
+from evervec.client.operations import MigrationCalls, job_of
 from evervec.errors import (
     EvervecError,
     InvalidArgument,
@@ -27,37 +26,45 @@ from evervec.model.reports import Usage, VerifyReport
 from evervec.records.drafts import existing_ids, read_envelope, record_id
 
 _LINES, _BYTES = 1000, 4 << 20
-"""maximum lines and bytes in one request of `add_many`"""
+"""lines and bytes after which a request of `add_many` is sent"""
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
-class Client(AbstractContextManager["Client"]):
-    """A client of a service, with the methods of `Evervec`.
+class Batch:
+    """Records as lines of a request of limited size. Each gets its id before it is sent."""
 
-    `tenant`: the tenant to use with a platform admin's key. Requests are retried up to `retries`
-    times after network errors, rate limits and restarts of the service.
-    """
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self.lines: list[bytes] = []
+        self.position = 0
+        """of the first line in the input of `add_many`"""
+        self.error: EvervecError | None = None
+        """of a record that cannot be sent; those before it are sent"""
+        self._size = 0
 
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        tenant: str | None = None,
-        timeout: float = 30.0,
-        retries: int = 6,
-    ) -> None:
-        self._connection = Connection(url, key, tenant, timeout, retries)
-        self.queue = RemoteQueue(self._connection)
+    def take(self, item: Any) -> bool:
+        """Add a record; returns whether the lines must be sent before the next."""
+        try:
+            text, options = (item, {}) if hasattr(item, "model_dump") else read_envelope(item)
+            body = _body(self._kind, text, {**options, "id": record_id(options.get("id"))})
+            line = to_json(body)
+        except (InvalidArgument, InvalidRecord) as error:
+            self.error = InvalidRecord(str(error), position=self.position + len(self.lines))
+            return True
+        self.lines.append(line)
+        self._size += len(line)
+        return len(self.lines) >= _LINES or self._size >= _BYTES
 
-    def __repr__(self) -> str:
-        return f"Client({self._connection.url!r})"
+    def sent(self) -> None:
+        self.position += len(self.lines)
+        self.lines, self._size = [], 0
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
-    def close(self) -> None:
-        self._connection.close()
+class Calls:
+    """The calls of a client, with the methods of `Evervec`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     # writing
     def add(
@@ -79,7 +86,7 @@ class Client(AbstractContextManager["Client"]):
         vectors: Vectors | Mapping[str, Any] | None = None,
         wait: float | None = None,
         if_seq: int | None = None,
-    ) -> Ticket:
+    ) -> Call[Ticket]:
         """Save a record and enqueue its embedding job; when `add` returns, both are durable.
         `vectors`: your own, one for each chunk. `if_seq`: only if the record still has that seq."""
         options = {
@@ -93,38 +100,34 @@ class Client(AbstractContextManager["Client"]):
             # without this key, a retry would conflict with the first request
             headers["Idempotency-Key"] = uuid.uuid4().hex
         body = _body(kind, data, options)
-        answered = self._connection.ask(
+        answered = yield from self._service.ask(
             "POST", "/v1/records", json_body=body, headers=headers, waits=wait or 0.0
-        ).json()
-        return _received(answered, wait)
+        )
+        return _received(answered.json(), wait)
 
-    def add_many(self, kind: str, records: Iterable[Any]) -> Iterator[Ticket]:
-        """Save many records as a stream: yields tickets in order. An invalid record raises
-        `InvalidRecord` with its position, after all records before it were saved and their tickets
-        yielded."""
-        source, position = iter(records), 0
-        while batch := list(islice(source, _LINES)):
-            for lines in _portions(kind, batch):
-                yield from self._add_lines(lines, position)
-                position += len(lines)
-
-    def _add_lines(self, lines: list[bytes], position: int) -> Iterator[Ticket]:
-        answered = self._connection.ask(
+    def add_lines(self, batch: Batch) -> Call[tuple[list[Ticket], EvervecError | None]]:
+        """Save the records of a batch: the tickets of those that were saved, and the error of the
+        one after them."""
+        lines, begin = batch.lines, batch.position
+        batch.sent()
+        if not lines:
+            return [], batch.error
+        answered = yield from self._service.ask(
             "POST", "/v1/records/batch", content=b"\n".join(lines), headers=_NDJSON
         )
-        count = 0
+        tickets: list[Ticket] = []
         for line in answered.content.splitlines():
             found = json.loads(line)
             if "status" in found:
-                error = error_of(found)
-                raise _placed(error, position + (found.get("position") or count))
-            yield read(Ticket, found)
-            count += 1
-        if count < len(lines):
-            raise StoreError(
+                position = begin + (found.get("position") or len(tickets))
+                return tickets, _placed(error_of(found), position)
+            tickets.append(read(Ticket, found))
+        if len(tickets) < len(lines):
+            return tickets, StoreError(
                 "the service closed the connection in the middle of a batch: records with tickets "
                 "are saved, add the others again"
             )
+        return tickets, batch.error
 
     def delete(
         self,
@@ -134,10 +137,10 @@ class Client(AbstractContextManager["Client"]):
         version: int | None = None,
         wait: float | None = None,
         if_seq: int | None = None,
-    ) -> Ticket:
+    ) -> Call[Ticket]:
         """Delete a record: searches no longer return it. If it did not exist, the ticket is not
         `accepted`. `version`: only if the record's version is older."""
-        answered = self._connection.find(
+        answered = yield from self._service.find(
             "DELETE", record_path(kind, id), params={"version": version},
             headers=_headers(wait, if_seq), waits=wait or 0.0,
         )  # fmt: skip
@@ -147,27 +150,23 @@ class Client(AbstractContextManager["Client"]):
 
     def delete_where(
         self, filter: Mapping[str, Any], kind: str | None = None, *, dry_run: bool = False
-    ) -> int:
+    ) -> Call[int]:
         """Delete all records that fit a filter on metadata; returns how many. `dry_run`: only count
         them."""
         body = {"filter": filter, "kind": kind, "dry_run": dry_run}
-        found: int = self._connection.ask("POST", "/v1/records/delete", json_body=body).json()[
-            "count"
-        ]
-        return found
+        answered = yield from self._service.ask("POST", "/v1/records/delete", json_body=body)
+        return int(answered.json()["count"])
 
     # reading
-    def count(self, kind: str | None = None, filter: Mapping[str, Any] | None = None) -> int:
+    def count(self, kind: str | None = None, filter: Mapping[str, Any] | None = None) -> Call[int]:
         """The number of records, of a kind or that fit a filter."""
         body = {"filter": filter, "kind": kind}
-        found: int = self._connection.ask("POST", "/v1/records/count", json_body=body).json()[
-            "count"
-        ]
-        return found
+        answered = yield from self._service.ask("POST", "/v1/records/count", json_body=body)
+        return int(answered.json()["count"])
 
-    def get(self, kind: str, id: str | int) -> Record | None:
+    def get(self, kind: str, id: str | int) -> Call[Record | None]:
         """The current record; None if it does not exist or is boxed."""
-        found = self._connection.find("GET", record_path(kind, id))
+        found = yield from self._service.find("GET", record_path(kind, id))
         return None if found is None else read(Record, found.json())
 
     def records(
@@ -178,19 +177,26 @@ class Client(AbstractContextManager["Client"]):
         filter: Mapping[str, Any] | None = None,
         after: Record | tuple[str, str] | None = None,
         limit: int = 100,
-    ) -> list[Record]:
+    ) -> Call[list[Record]]:
         """Records ordered by kind and id, starting after `after` (a record, or its kind and id)."""
-        place = (after.kind, after.id) if isinstance(after, Record) else after
-        found = self._connection.items(
-            "/v1/records",
-            "records",
-            limit,
-            None if place is None else make_cursor(*place),
-            kind=kind,
-            embedded=None if embedded is None else str(embedded).lower(),
-            filter=None if filter is None else to_json(filter).decode(),
-        )
+        which, cursor = _which(kind, embedded, filter), _cursor(after)
+        found = yield from self._service.items("/v1/records", "records", limit, cursor, **which)
         return read(list[Record], found)
+
+    def record_page(
+        self,
+        cursor: str | None,
+        kind: str | None = None,
+        *,
+        embedded: bool | None = None,
+        filter: Mapping[str, Any] | None = None,
+        after: Record | tuple[str, str] | None = None,
+        limit: int = 100,
+    ) -> Call[tuple[list[Record], str | None]]:
+        """A page of `records`, and the cursor of the next; None after the last."""
+        which, cursor = _which(kind, embedded, filter), cursor or _cursor(after)
+        page, following = yield from self._service.page("/v1/records", limit, cursor, **which)
+        return read(list[Record], page["records"]), following
 
     def search(
         self,
@@ -212,7 +218,7 @@ class Client(AbstractContextManager["Client"]):
         diversity: float | None = None,
         fields: Sequence[str] | None = None,
         rerank: bool | None = None,
-    ) -> Hits:
+    ) -> Call[Hits]:
         """The best records for a query, a vector, or both; with `after`, the result includes that
         change. The arguments are those of `Evervec.search`; `rerank`: whether to use the service's
         own reranker."""
@@ -224,7 +230,8 @@ class Client(AbstractContextManager["Client"]):
             "group_by": group_by, "groups": groups, "diversity": diversity, "fields": fields,
             "rerank": rerank,
         }  # fmt: skip
-        return _hits(self._connection.ask("POST", "/v1/search", json_body=body, waits=wait).json())
+        found = yield from self._service.ask("POST", "/v1/search", json_body=body, waits=wait)
+        return _hits(found.json())
 
     def similar(
         self,
@@ -235,15 +242,16 @@ class Client(AbstractContextManager["Client"]):
         filter: Mapping[str, Any] | None = None,
         min_similarity: float | None = None,
         explain: bool = False,
-    ) -> Hits:
+    ) -> Call[Hits]:
         """The records of the same kind that are nearest to a record."""
         body = {
             "kind": kind, "id": str(id), "k": k, "filter": filter,
             "min_similarity": min_similarity, "explain": explain,
         }  # fmt: skip
-        return _hits(self._connection.ask("POST", "/v1/similar", json_body=body).json())
+        found = yield from self._service.ask("POST", "/v1/similar", json_body=body)
+        return _hits(found.json())
 
-    def vectors(self, kind: str, ids: Iterable[str | int]) -> dict[str, list[ChunkVector]]:
+    def vectors(self, kind: str, ids: Iterable[str | int]) -> Call[dict[str, list[ChunkVector]]]:
         """The vectors of records by id, as `Evervec.vectors` returns them."""
         import numpy as np
 
@@ -251,7 +259,7 @@ class Client(AbstractContextManager["Client"]):
         wanted = list(dict.fromkeys(existing_ids(ids)))
         while wanted:
             body = {"kind": kind, "ids": wanted[:MOST_VECTORS]}
-            answered = self._connection.ask("POST", "/v1/vectors", json_body=body).json()
+            answered = (yield from self._service.ask("POST", "/v1/vectors", json_body=body)).json()
             for id, chunks in answered["vectors"].items():
                 found[id] = [
                     ChunkVector(**{**c, "vector": np.array(c["vector"], np.float32)})
@@ -260,20 +268,20 @@ class Client(AbstractContextManager["Client"]):
             wanted = answered["left"] + wanted[MOST_VECTORS:]
         return found
 
-    def wait(self, ticket: Ticket, timeout: float = 30.0) -> Job:
+    def wait(self, ticket: Ticket, timeout: float = 30.0) -> Call[Job]:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
         body = {"ticket": _shown(ticket), "wait": timeout}
-        answered = self._connection.ask("POST", "/v1/wait", json_body=body, waits=timeout)
+        answered = yield from self._service.ask("POST", "/v1/wait", json_body=body, waits=timeout)
         return job_of(answered.json())
 
-    def versions(self) -> list[Version]:
+    def versions(self) -> Call[list[Version]]:
         """The embedding versions of the kinds that the key may see."""
-        found = self._connection.ask("GET", "/v1/versions").json()
-        return read(list[Version], found["versions"])
+        found = yield from self._service.ask("GET", "/v1/versions")
+        return read(list[Version], found.json()["versions"])
 
-    def usage(self) -> Usage:
+    def usage(self) -> Call[Usage]:
         """The usage of the key's tenant, including today's, and its limits."""
-        return self._connection.get(Usage, "/v1/usage")
+        return self._service.get(Usage, "/v1/usage")
 
     def migrate(
         self,
@@ -282,17 +290,17 @@ class Client(AbstractContextManager["Client"]):
         version: str | None = None,
         kind: str | None = None,
         switch: bool = False,
-    ) -> RemoteMigration:
+    ) -> Call[MigrationCalls]:
         """Migrate to another model, given by name, without downtime."""
-        return RemoteMigration.begin(
-            self._connection, embedder=embedder, version=version, kind=kind, switch=switch
+        return MigrationCalls.begin(
+            self._service, embedder=embedder, version=version, kind=kind, switch=switch
         )
 
-    def verify(self, repair: bool = False, *, quick: bool = False) -> VerifyReport:
+    def verify(self, repair: bool = False, *, quick: bool = False) -> Call[VerifyReport]:
         """Compare the index with the records; `repair` fixes faults, `quick` does not compare the
         records' texts."""
         body = {"repair": repair, "quick": quick}
-        answered = self._connection.ask("POST", "/v1/verify", json_body=body)
+        answered = yield from self._service.ask("POST", "/v1/verify", json_body=body)
         return read(VerifyReport, answered.json())
 
 
@@ -315,20 +323,19 @@ def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": kind, **content, **given}
 
 
-def _portions(kind: str, batch: list[Any]) -> Iterator[list[bytes]]:
-    """Records as lines, in portions that fit into a request. Each gets its id before it is sent."""
-    lines: list[bytes] = []
-    size = 0
-    for item in batch:
-        text, options = (item, {}) if hasattr(item, "model_dump") else read_envelope(item)
-        line = to_json(_body(kind, text, {**options, "id": record_id(options.get("id"))}))
-        if lines and size + len(line) > _BYTES:
-            yield lines
-            lines, size = [], 0
-        lines.append(line)
-        size += len(line)
-    if lines:
-        yield lines
+def _cursor(after: Record | tuple[str, str] | None) -> str | None:
+    place = (after.kind, after.id) if isinstance(after, Record) else after
+    return None if place is None else make_cursor(*place)
+
+
+def _which(
+    kind: str | None, embedded: bool | None, filter: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "embedded": None if embedded is None else str(embedded).lower(),
+        "filter": None if filter is None else to_json(filter).decode(),
+    }
 
 
 def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
