@@ -139,6 +139,9 @@ class Settings:
         400, "tokens of a chunk, at most; fewer if the model accepts fewer", least=4
     )
     text_chars: int = _setting(16_000_000, "characters of a record's text, at most", least=1)
+    hit_data_chars: int = _setting(
+        32_000_000, "characters of the typed objects in the hits of a search, at most", least=1
+    )
     title_chars: int = _setting(2048, "characters of a record's title, at most", least=1)
     metadata_bytes: int = _setting(
         65_536, "bytes of a record's metadata as JSON, at most", least=2, most=16_000_000

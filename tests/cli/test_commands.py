@@ -162,6 +162,23 @@ def test_a_bad_line_says_which_and_keeps_those_before(run: Run, tmp_path: Path) 
     assert "good" in run("get", "line", "1").stdout
 
 
+def test_a_boxed_job_is_shown_with_its_content(run: Run, tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.register(evervec.Kind("tea", text="{name}"))
+        ev.add("tea", {"name": "assam", "size": 3}, id="1")
+        job = ev.add("note", "hidden text", id="1", title="T", boxed=True).job_id
+    assert "hidden text" not in run("job", str(job)).stdout
+    assert "hidden text" in run("job", str(job), "--content").stdout
+    shown = json.loads(run("job", str(job), "--content", "--json").stdout)
+    assert (shown["job_id"], shown["content"]["title"]) == (job, "T")
+    assert json.loads(run("get", "tea", "1", "--json").stdout)["data"] == {
+        "name": "assam",
+        "size": 3,
+    }
+    found = json.loads(run("search", "assam", "--json").stdout)
+    assert found["hits"][0]["data"] == {"name": "assam", "size": 3}
+
+
 def test_status_jobs_history_and_versions_show_what_happened(run: Run, notes: Path) -> None:
     run("add", "note", "notes", "--no-embed")
     assert "waiting    3" in run("status").stdout

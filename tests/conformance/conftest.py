@@ -16,7 +16,8 @@ OF_THE_STORE = frozenset(
         "test_care", "test_claim", "test_deadlines", "test_delete_version", "test_dispatch", "test_enqueue",
         "test_fail_release_renew", "test_fairness", "test_keys", "test_locks", "test_own_vectors", "test_quotas",
         "test_records_listing", "test_recover", "test_save", "test_serving", "test_stats",
-        "test_text_search", "test_traces", "test_transaction", "test_work_by_hand",
+        "test_text_search", "test_traces", "test_transaction", "test_typed_records",
+        "test_work_by_hand",
     }
 )  # fmt: skip
 

@@ -265,6 +265,7 @@ def test_files_that_are_not_exports_are_refused(world: World, tmp_path: Path) ->
         ({"vectors": [[float("nan")] * 64]}, "not finite"),
         ({"text": ""}, "text: is empty"),
         ({"metadata": "{"}, "metadata: is not JSON"),
+        ({"data": "{"}, "data: is not JSON"),
         ({"id": ""}, "id: is empty"),
         ({"weight": 2.0}, "weight"),
     ):

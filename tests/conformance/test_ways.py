@@ -1,12 +1,14 @@
 """The library, the library for asyncio, and the clients of a service do the same."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pydantic import BaseModel, Field, computed_field
 
 from evervec import (
     Evervec,
@@ -15,6 +17,7 @@ from evervec import (
     InvalidRecord,
     InvalidTransition,
     JobFailed,
+    Kind,
     QuotaExceeded,
     Status,
     Ticket,
@@ -23,6 +26,17 @@ from evervec import (
 from evervec.model.reports import Limits
 from support.ways import WAYS
 from support.world import KIND, World, assert_in_step, fail_for_good, work
+
+
+class Tea(BaseModel):
+    name: str
+    picked_on: date = Field(alias="pickedOn")
+    price: Decimal
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def label(self) -> str:
+        return self.name.upper()
 
 
 @pytest.fixture
@@ -320,3 +334,36 @@ def test_a_data_frame_is_added_and_records_and_hits_become_tables(
         )
     assert raised.value.position == 1500
     assert ev.count() == 1502
+
+
+def test_typed_objects_come_back_as_the_way_can_give_them(ev: Evervec, store: Evervec) -> None:
+    store.register(Kind("tea", model=Tea, text="{name}"))
+    tea = Tea(name="assam", pickedOn=date(2024, 5, 1), price=Decimal("1.10"))
+    ev.add("tea", tea, id="1")
+    ev.add(KIND, "assam too", id="1")
+    work(store)
+    plain = {"name": "assam", "pickedOn": "2024-05-01", "price": "1.10"}
+    record = ev.get("tea", "1")
+    assert record is not None
+    hits = {hit.kind: hit.data for hit in ev.search("assam")}
+    for data in (record.data, ev.records("tea")[0].data, hits["tea"]):
+        assert data in (tea, plain)
+    assert hits[KIND] is None
+    assert ev.search("assam", kind="tea", fields=["title"])[0].data is None
+    assert ev.search("assam", kind="tea", fields=["data"])[0].data == hits["tea"]
+    ev.add("tea", record.data, id="2")
+    again = store.get("tea", "2")
+    assert again is not None
+    assert again.data == tea
+
+
+def test_a_boxed_job_is_looked_at(ev: Evervec) -> None:
+    job_id = ev.add(KIND, "hidden", id="1", title="T", metadata={"a": 1}, boxed=True).job_id
+    content = ev.queue.peek(job_id)
+    assert content is not None
+    assert (content.title, content.text, content.metadata, content.weight) == (
+        "T", "hidden", {"a": 1}, 1.0,
+    )  # fmt: skip
+    assert ev.get(KIND, "1") is None
+    with pytest.raises(EvervecError, match="does not exist"):
+        ev.queue.peek(job_id + 1000)

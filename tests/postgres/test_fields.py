@@ -11,6 +11,7 @@ from evervec.indexes.pgvector import PgvectorIndex
 from evervec.indexes.pgvector.fields import FieldIndexes
 from evervec.model.filters import parse_filter
 from support import postgres
+from support.processes import until
 from support.vectors import vector
 from support.world import KIND, World, version_of, work
 
@@ -124,7 +125,7 @@ def test_the_remains_of_a_killed_build_are_built_again(world: World, url: str) -
     )
     postgres.execute(url, query)
     fields = FieldIndexes(world.ev.index._db, world.ev.store)  # type: ignore[attr-defined]
-    assert fields.build(KIND, "agent")
+    until(lambda: fields.build(KIND, "agent"), "the session of the last build to end")
     assert sorted(valid for valid, _ in postgres.execute(url, INDEXES)) == [False, True]
 
 

@@ -20,6 +20,7 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("POST", "/v1/jobs/{job}/retry", None),
     ("POST", "/v1/jobs/{job}/cancel", None),
     ("PATCH", "/v1/jobs/{job}", {"priority": 9}),
+    ("GET", "/v1/jobs/{job}/content", None),
     ("POST", "/v1/queue/retry-failed", {}),
     ("POST", "/v1/queue/recover-stuck", {}),
     ("POST", "/v1/queue/purge", {"status": "failed", "older_than": 0}),
@@ -99,6 +100,7 @@ def test_a_writer_works_in_its_tenant_alone(quiet: Served, ev: Evervec) -> None:
     job = ev.add("note", "not theirs", id="1").job_id
     http = quiet.http(quiet.key("other", "writer"))
     assert http.get(f"/v1/jobs/{job}").status_code == 404
+    assert http.get(f"/v1/jobs/{job}/content").status_code == 404
     assert http.post(f"/v1/jobs/{job}/cancel").status_code == 404
     assert http.patch(f"/v1/jobs/{job}", json={"priority": 1}).status_code == 404
     assert http.delete("/v1/records/note/1").status_code == 404

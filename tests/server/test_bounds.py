@@ -328,6 +328,17 @@ def test_no_body_is_read_without_end(
 
 
 # what is read for one answer
+def test_a_page_of_large_objects_ends_early(serve: Serve) -> None:
+    with evervec.open("memory:", embedder="hashing", server_page_mb=0.1) as ev:
+        ev.register(evervec.Kind("tea", text="{name}"))
+        large = ({"id": f"{n:03}", "name": "a", "more": "x" * 10_000} for n in range(40))
+        list(ev.add_many("tea", large))
+        page = serve(ev).http().get("/v1/records", params={"limit": 1000}).json()
+        assert len(page["records"]) == 16
+        assert len(page["records"][0]["data"]["more"]) == 10_000
+        assert page["cursor"] is not None
+
+
 def test_a_page_of_long_texts_ends_early_and_none_is_left_out(
     tmp_path: Any, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,7 +189,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "record_columns": (
         "tenant", "kind", "id", "seq", "title", "text", "metadata", "weight", "created_at",
-        "updated_at", "embedded",
+        "updated_at", "data", "embedded",
     ),
     "expected": (
         "record", "tenant", "kind", "id", "state", "seq", "ledger_seq", "points_seq", "doubtful",

@@ -24,6 +24,7 @@ class AsyncQueue(Awaited[Queue]):
     enqueue = awaited(Queue.enqueue)
     enqueue_many = awaited(Queue.enqueue_many)
     content = awaited(Queue.content)
+    peek = awaited(Queue.peek)
     finish = awaited(Queue.finish)
     finish_many = awaited(Queue.finish_many)
     fail = awaited(Queue.fail)

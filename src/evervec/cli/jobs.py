@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 
 import click
 
 from evervec.cli.app import Where, command, write_audit
-from evervec.cli.output import print_json, print_table, say, show, show_list
+from evervec.cli.output import (
+    facts,
+    print_json,
+    print_table,
+    say,
+    say_text,
+    show,
+    show_list,
+    styled,
+)
 from evervec.errors import EvervecError
+from evervec.model.records import Content
 
 
 @command("jobs", "evervec jobs --status failed")
@@ -26,16 +37,18 @@ def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
     })  # fmt: skip
 
 
-@command("job", "evervec job 42")
+@command("job", "evervec job 42 --content")
 @click.argument("job_id", type=int)
-def job(where: Where, job_id: int, as_json: bool) -> None:
-    """Show one job."""
+@click.option("--content", "shows_content", is_flag=True, help="Also what it embeds.")
+def job(where: Where, job_id: int, shows_content: bool, as_json: bool) -> None:
+    """Show one job; with --content also its record, even if that is boxed."""
     with where.opened() as ev:
         found = ev.queue.get(job_id)
+        content = ev.queue.peek(job_id) if shows_content else None
     if found is None:
         raise EvervecError(f"job {job_id} does not exist")
     if as_json:
-        print_json(found)
+        print_json(facts(found) | ({"content": content} if shows_content else {}))
         return
     print_table(
         ("what", "value"),
@@ -51,6 +64,20 @@ def job(where: Where, job_id: int, as_json: bool) -> None:
             ("error", found.error),
         ],
     )
+    if shows_content:
+        say()
+        _show_content(content)
+
+
+def _show_content(content: Content | None) -> None:
+    if content is None:
+        say("the record is deleted: its vectors are to be removed")
+        return
+    if content.title:
+        say(styled(content.title, "bold"))
+    if content.metadata:
+        say(json.dumps(content.metadata, ensure_ascii=False))
+    say_text(content.text)
 
 
 @command("history", "evervec history doc README.md")

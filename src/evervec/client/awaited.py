@@ -82,6 +82,7 @@ class AsyncRemoteQueue(Awaited[QueueCalls]):
     failed = awaited(QueueCalls.failed)
     status = awaited(QueueCalls.status)
     get = awaited(QueueCalls.get)
+    peek = awaited(QueueCalls.peek)
     history = awaited(QueueCalls.history)
     retry = awaited(QueueCalls.retry)
     cancel = awaited(QueueCalls.cancel)

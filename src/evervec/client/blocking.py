@@ -78,6 +78,7 @@ class RemoteQueue(Blocking[QueueCalls]):
     failed = blocking(QueueCalls.failed)
     status = blocking(QueueCalls.status)
     get = blocking(QueueCalls.get)
+    peek = blocking(QueueCalls.peek)
     history = blocking(QueueCalls.history)
     retry = blocking(QueueCalls.retry)
     cancel = blocking(QueueCalls.cancel)

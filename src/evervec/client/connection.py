@@ -186,7 +186,7 @@ def to_json(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if isinstance(value, uuid.UUID):

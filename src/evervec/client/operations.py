@@ -11,6 +11,7 @@ from evervec.client.connection import Call, Pause, Service, read, record_path
 from evervec.errors import WaitTimeout
 from evervec.model.basics import as_seconds
 from evervec.model.jobs import Attempt, Job
+from evervec.model.records import Content
 from evervec.model.reports import MigrationStatus, Stats
 
 
@@ -49,6 +50,13 @@ class QueueCalls:
     def get(self, job_id: int) -> Call[Job | None]:
         found = yield from self._service.find("GET", f"/v1/jobs/{int(job_id)}")
         return None if found is None else job_of(found.json())
+
+    def peek(self, job_id: int) -> Call[Content | None]:
+        """The content of a job, such as the boxed record that it carries; None: the record's points
+        are to be removed. Needs a writer's key."""
+        answered = yield from self._service.ask("GET", f"/v1/jobs/{int(job_id)}/content")
+        found = answered.json()["content"]
+        return None if found is None else read(Content, found)
 
     def history(self, kind: str, id: str | int) -> Call[list[Attempt]]:
         """The attempts of a record, oldest first."""

@@ -17,7 +17,7 @@ from evervec.model.records import ChunkVector, Hits, Record, Records, Vectors, V
 from evervec.queue.ticket_waiter import check_wait
 from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id, existing_ids
 from evervec.records.frames import ArrowStream
-from evervec.records.kinds import Kind
+from evervec.records.kinds import Kind, typed_record
 from evervec.rerankers.base import Reranker
 from evervec.search.request import read_request
 from evervec.stores.values import Draft
@@ -134,7 +134,8 @@ class RecordMethods(Parts):
     def get(self, kind: str, id: str | int) -> Record | None:
         """The current record; None if it does not exist or is boxed."""
         check_name("kind", kind)
-        return self.store.records.get(self.tenant, kind, existing_id(id))
+        found = self.store.records.get(self.tenant, kind, existing_id(id))
+        return None if found is None else typed_record(self._kinds, found)
 
     def records(
         self,
@@ -153,10 +154,10 @@ class RecordMethods(Parts):
         place = (after.kind, after.id) if isinstance(after, Record) else after
         for part in place or ():
             check_name("after", part, LONGEST_ID)
-        page = self.store.records.page(
+        found = self.store.records.page(
             self.tenant, kind=kind, embedded=embedded, filter=wanted, after=place, limit=limit
         )
-        return Records(page)
+        return Records(typed_record(self._kinds, record) for record in found)
 
     def search(
         self,
@@ -188,8 +189,8 @@ class RecordMethods(Parts):
         set `hit.explanation`. `min_similarity`, `min_relevance`: omit hits below. `offset`: skip so
         many hits; pages of the same `k` do not overlap while nothing changes. `group_by`: the best
         `k` hits of each of the best `groups` values of a metadata field. `diversity`: 0 to 1, how
-        much hits should differ from each other. `fields`: which of title, text and metadata to
-        return. `rerank`: a reranker, or its name, that orders the best candidates; True: the one of
+        much hits should differ from each other. `fields`: which of title, text, metadata and
+        data to return. `rerank`: a reranker, or its name, that orders the best candidates; True: the one of
         the setting `reranker`, which is also used unless False is given. If it fails, or takes
         longer than `rerank_seconds`, `hits.rerank_error` says why.
         """

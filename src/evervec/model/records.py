@@ -31,6 +31,9 @@ class Record:
     updated_at: datetime
     embedded: bool
     """its current version is in the index"""
+    data: Any = None
+    """the object of its kind, if it was not added as plain text: of the kind's model where that is
+    registered and fits, else as JSON gives it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class Hit:
     """how the relevance was calculated, if the search asked for it"""
     group: Any = None
     """the value of the metadata field by which the search groups"""
+    data: Any = None
+    """the object of its kind, as `Record.data`"""
 
 
 class Records(Results[Record]):

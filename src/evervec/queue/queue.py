@@ -123,6 +123,33 @@ class Queue:
         or the row that it has to load. None: the record's points are to be removed."""
         return self._content(job)
 
+    def peek(self, job_id: int) -> Content | None:
+        """The content of a job without claiming it, such as the boxed record that it carries;
+        nothing changes. None: the record's points are to be removed. A job that has to load its row
+        has no content yet, and raises `InvalidArgument`."""
+        while True:
+            job = self.get(job_id)
+            if job is None:
+                raise InvalidArgument(f"job {job_id} does not exist")
+            if job.status is Status.DONE:
+                return self._shown(job)
+            if job.op is Op.LOAD:
+                raise InvalidArgument(
+                    f"job {job_id} has no content yet: its row is loaded when it is embedded"
+                )
+            try:
+                return self._content(job)
+            except (InvalidRecord, LeaseLost):
+                if self.get(job_id) == job:  # else it ended or was cancelled meanwhile
+                    raise
+
+    def _shown(self, job: Job) -> Content | None:
+        """The record of a job that is done, whose box is empty by now."""
+        found = self._store.records.get(job.tenant, job.kind, job.record_id)
+        if found is None:
+            return None
+        return Content(found.title, found.text, found.metadata, found.weight)
+
     def finish(self, job: Job, content: Content | None = NOT_READ) -> None:
         """Mark a claimed job done, for callers that keep their own index. A boxed or loaded record
         becomes visible with it: pass the result of `content` for the job."""

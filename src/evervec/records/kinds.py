@@ -7,9 +7,11 @@ names the field.
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from types import CodeType
@@ -18,6 +20,7 @@ from typing import Any
 from evervec.chunking import Chunker, hash_text, parse_chunker
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.model.ranking import Rescore, read_rescore
+from evervec.model.records import Record
 from evervec.records.drafts import OPTIONS, check_name, make_draft, to_json
 from evervec.records.fields import field_types
 from evervec.settings import Settings
@@ -128,6 +131,14 @@ class Kind:
             data=self._data(value),
         )
 
+    def read(self, data: str) -> Any:
+        """The object that a record was made of, from its JSON: of the model if the data fits it,
+        else as JSON gives it."""
+        if self.model is not None:
+            with suppress(Exception):  # the model changed since, or its own code fails
+                return self._adapter.validate_json(data)
+        return json.loads(data)
+
     def _validated(self, given: Any) -> tuple[Any, dict[str, Any]]:
         if self.model is None:
             if isinstance(given, Mapping):
@@ -183,7 +194,8 @@ class Kind:
     def _data(self, value: Any) -> str | None:
         if self.model is None:
             return None if isinstance(value, str) or self.text is None else to_json("data", value)
-        dumped: bytes = self._adapter.dump_json(value)
+        # so that it can be validated again: with aliases, without computed fields
+        dumped: bytes = self._adapter.dump_json(value, by_alias=True, round_trip=True)
         return dumped.decode()
 
     @cached_property
@@ -191,6 +203,30 @@ class Kind:
         from pydantic import TypeAdapter
 
         return TypeAdapter(self.model)
+
+
+def read_data(kinds: Mapping[str, Kind], kind: str, data: str | None) -> Any:
+    """The object that a record of a kind was made of; None if it was made of plain text."""
+    if data is None:
+        return None
+    known = kinds.get(kind)
+    return json.loads(data) if known is None else known.read(data)
+
+
+def typed_record(kinds: Mapping[str, Kind], stored: Record) -> Record:
+    """A record with its object instead of that object's JSON."""
+    if stored.data is None:
+        return stored
+    return replace(stored, data=read_data(kinds, stored.kind, stored.data))
+
+
+def plain_data(value: Any) -> Any:
+    """The object of a record as JSON gives it."""
+    if value is None:
+        return None
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, by_alias=True, round_trip=True)
 
 
 def _code(code: Any) -> str:

@@ -164,7 +164,7 @@ class SearchCache:
         if found is None:
             return None
         size = len(found.text) if found.text.isascii() else 4 * len(found.text)
-        self._characters += size + len(found.metadata)
+        self._characters += size + len(found.metadata) + len(found.data or "")
         whole = found.text.strip() if size <= self._whole.get(found.kind, 0) else None
         flat = _flat(json.loads(found.metadata))
         return Read(found.kind, found.id, found.title, whole, flat, found)

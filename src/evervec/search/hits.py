@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
 from evervec.chunking import SizeChunker
 from evervec.model.basics import quick_maker
+from evervec.model.bounds import check_bound
 from evervec.model.deadlines import check
 from evervec.model.records import Hit
+from evervec.records.kinds import Kind, read_data
 from evervec.search.cache import Read, Scope, SearchCache
 from evervec.search.explanation import Explainer
 from evervec.search.ranking import Evidence, Order, Ranked
@@ -22,6 +24,10 @@ from evervec.stores.sql.words import terms
 
 _LEDGERS = 64
 """number of records whose chunks are looked up at once"""
+_TOO_MUCH = (
+    "data: the hits have {} characters or more of it, so ask for fewer hits, or leave it out with "
+    "fields"
+)
 _make_hit = quick_maker(Hit)
 
 
@@ -55,6 +61,7 @@ class HitMaker:
     _scope: Scope
     _request: Request
     _settings: Settings
+    _kinds: Mapping[str, Kind]
     _cut: dict[int, Passage] = field(default_factory=dict)
     """passages that were read already, by record"""
 
@@ -76,13 +83,19 @@ class HitMaker:
             query = self._request.query
             explainer = Explainer(self._recall, self._scope, query, order, evidence)
         fields, words, hits = self._request.fields, evidence.text_scores, []
+        shows_data, size = "data" in fields, 0
         is_shown = "text" in fields or self._request.explain
         for entry, read, passage in self._passages(chosen, evidence, is_shown=is_shown):
             rank, record, similarity = entry.ranked
             way = "text" if similarity is None else "hybrid" if record in words else "semantic"
+            data = read.found.data if shows_data else None
+            if data is not None:
+                size += len(data)
+                check_bound(self._settings, "hit_data_chars", size, _TOO_MUCH)
+                data = read_data(self._kinds, read.kind, data)
             hit = _make_hit(
                 read.kind, read.id, read.title, passage.text, similarity, -rank,
-                _metadata(read), way, None, None, entry.group,
+                _metadata(read), way, None, None, entry.group, data,
             )  # fmt: skip
             if explainer is not None:
                 hit = explainer.explained(hit, passage, read)
@@ -188,5 +201,5 @@ def _reduced(hit: Hit, fields: frozenset[str]) -> Hit:
         hit.text if "text" in fields else "",
         hit.similarity, hit.relevance,
         hit.metadata if "metadata" in fields else {},
-        hit.via, hit.row, hit.explanation, hit.group,
+        hit.via, hit.row, hit.explanation, hit.group, hit.data,
     )  # fmt: skip

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MODES = ("hybrid", "semantic", "text")
-FIELDS = frozenset({"title", "text", "metadata"})
+FIELDS = frozenset({"title", "text", "metadata", "data"})
 """the parts of a hit that `fields` can leave out"""
 _MOST_KINDS = 32
 _MOST_DIMENSIONS = 65_536

@@ -102,13 +102,14 @@ class Search:
         while True:
             look = look or self._look(request, depths[-1])
             order = self._order(request, look, depths)
-            hits = HitMaker(self._store, look.recall, look.scope, request, self._settings).make(
-                order, look.evidence
-            )
+            hits = self._maker(request, look).make(order, look.evidence)
             # few groups may have most of the best records: the others are further down
             if request.group_by is None or len(hits) == request.width or self._is_all(look, depths):
                 return look, hits
             look, depths = None, [_DEEPER * depths[-1]]
+
+    def _maker(self, request: Request, look: _Look) -> HitMaker:
+        return HitMaker(self._store, look.recall, look.scope, request, self._settings, self._kinds)
 
     def _is_all(self, look: _Look, depths: Sequence[int]) -> bool:
         """Whether a deeper search would find nothing more, or is too deep."""
@@ -264,7 +265,7 @@ class Search:
         plain = replace(request, min_relevance=None, diversity=None)
         order = self._order(plain, look, self._depths(request, count))
         ranked, order.ranked = order.ranked[:count], []
-        maker = HitMaker(self._store, look.recall, look.scope, request, self._settings)
+        maker = self._maker(request, look)
         texts = maker.texts(ranked, look.evidence)
         scores = reranker.score(request.query or "", list(texts.values()))
         order.rerank = Rerank(reranker.name, dict(zip(texts, scores, strict=True)))

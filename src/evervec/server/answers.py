@@ -19,9 +19,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, create_model
 from starlette.responses import Response
 
+from evervec.records.kinds import plain_data
 from evervec.server.problems import Problem
 
 LINES = "application/x-ndjson"
@@ -33,6 +34,8 @@ BigInt = Annotated[int, Field(ge=0, lt=1 << 63)]
 More = Annotated[
     str | None, Field(description="pass it to get the next page; null: this is the last page")
 ]
+Data = Annotated[Any, PlainSerializer(plain_data, return_type=Any)]
+"""the object of a record"""
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
 _IN_JSON = {"None": "null", "False": "false"}
 _TAG = re.compile(r'"(\d{1,19})"')

@@ -192,6 +192,8 @@ class Found:
     metadata: str
     """JSON"""
     seq: int = 0
+    data: str | None = None
+    """JSON"""
 
 
 class ExportedRecord(NamedTuple):

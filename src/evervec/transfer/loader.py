@@ -105,12 +105,16 @@ class Loader:
 
 
 def _draft(row: Row, settings: Settings) -> Draft:
+    options = {**row, "metadata": _json(row, "metadata") or {}}
+    _json(row, "data")  # it is kept as text, but must be JSON
+    return make_draft(options.pop("text"), options, settings, data=row["data"] or None)
+
+
+def _json(row: Row, name: str) -> Any:
     try:
-        metadata = json.loads(row["metadata"] or "{}")
+        return json.loads(row[name]) if row[name] else None
     except (ValueError, RecursionError) as error:
-        raise InvalidRecord(f"metadata: is not JSON: {error}") from None
-    options = {**row, "metadata": metadata}
-    return make_draft(options.pop("text"), options, settings, data=row["data"])
+        raise InvalidRecord(f"{name}: is not JSON: {error}") from None
 
 
 def _packed(row: Row, vectors: NDArray[np.float32], position: int) -> bytes:

@@ -115,7 +115,12 @@ class LibraryRecords:
     ) -> Hits:
         return await self._run(
             lambda: self._library.search(
-                query, k, kind=kind, filter=filter, min_relevance=min_relevance
+                query,
+                k,
+                kind=kind,
+                filter=filter,
+                min_relevance=min_relevance,
+                fields=("title", "text", "metadata"),
             )
         )
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from evervec.model.basics import make_cursor
 from evervec.model.jobs import Job, Status
+from evervec.model.records import Content
 from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.answers import (
@@ -52,6 +53,17 @@ class CancelledOut(Shown):
     cancelled: int
 
 
+@shows(Content)
+class ContentOut(Shown):
+    """The record that a job embeds."""
+
+
+class ContentsOut(Shown):
+    """The content of a job."""
+
+    content: ContentOut | None = Field(description="null: the record's vectors are to be removed")
+
+
 JobId = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 
@@ -78,6 +90,14 @@ async def jobs(
 @router.on("GET /v1/jobs/{id}", "Get a job", JobOut, 404)
 async def job(view: ReaderView, id: JobId) -> Response:
     return answer(JobOut, await _find(view, id))
+
+
+@router.on("GET /v1/jobs/{id}/content", "Look at the content of a job", ContentsOut, 404)
+async def content(view: WriterView, id: JobId) -> Response:
+    """The record, or the boxed record that the job carries, which no reader sees yet. Nothing
+    changes."""
+    await _find(view, id)
+    return answer(ContentsOut, {"content": await view.run(view.queue.peek, id)})
 
 
 @router.on("PATCH /v1/jobs/{id}", "Change a job's priority", JobOut, 404, 415)

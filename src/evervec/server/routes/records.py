@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 from fastapi import Depends, Header, Path, Query
 from pydantic import ConfigDict, Field
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,6 +27,7 @@ from evervec.server.access import TENANT, KindReaderView, KindWriterView, View, 
 from evervec.server.answers import (
     MOST_AT_ONCE,
     BigInt,
+    Data,
     Given,
     Json,
     More,
@@ -124,6 +126,10 @@ class TicketOut(Shown):
 @shows(Record)
 class RecordOut(Shown):
     """A record."""
+
+    data: Data = Field(
+        None, description="the object that it was made of; null if it was made of a text"
+    )
 
 
 class RecordsOut(Shown):
@@ -358,7 +364,7 @@ def _changed(ticket: Ticket) -> Problem:
 def _page(
     listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
 ) -> tuple[list[Record], bool]:
-    """Records up to a limit, or until their texts exceed `most` characters, and whether there may
+    """Records up to a limit, or until their texts and data exceed `most` characters, and whether there may
     be more. They are read in portions, to bound the memory."""
     found: list[Record] = []
     size, portion = 0, _FIRST_PORTION
@@ -366,10 +372,14 @@ def _page(
         wanted = min(portion, limit - len(found))
         part = listed(after=found[-1] if found else after, limit=wanted)
         found += part
-        size += sum(len(record.text) for record in part)
+        size += sum(len(record.text) + _data_size(record.data) for record in part)
         if len(part) < wanted or len(found) == limit or size > most:
             return found, len(part) == wanted
         portion *= 2
+
+
+def _data_size(data: Any) -> int:
+    return 0 if data is None else len(to_json(data))
 
 
 def _filter(text: str | None) -> dict[str, Any] | None:

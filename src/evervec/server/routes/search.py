@@ -14,7 +14,16 @@ from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit, Hits
 from evervec.queue.ticket_waiter import job_failed, timed_out
 from evervec.server.access import TENANT, KindReaderView, View, view_of
-from evervec.server.answers import LONGEST_WAIT, MOST_AT_ONCE, Given, Json, Shown, answer, shows
+from evervec.server.answers import (
+    LONGEST_WAIT,
+    MOST_AT_ONCE,
+    Data,
+    Given,
+    Json,
+    Shown,
+    answer,
+    shows,
+)
 from evervec.server.problems import redacted
 from evervec.server.requests import check_media_type
 from evervec.server.router import CheckedRequest, Routes, described
@@ -54,7 +63,7 @@ class SearchIn(Given):
     diversity: float | None = Field(
         None, ge=0, le=1, description="how much hits should differ from each other"
     )
-    fields: list[Literal["title", "text", "metadata"]] | None = Field(
+    fields: list[Literal["title", "text", "metadata", "data"]] | None = Field(
         None, description="the parts of a hit to return; all if not given"
     )
     rerank: bool | None = Field(
@@ -92,6 +101,10 @@ class ExplanationOut(Shown):
 @shows(Hit, "row")
 class HitOut(Shown):
     """A search result."""
+
+    data: Data = Field(
+        None, description="the object that the record was made of; null if it was made of a text"
+    )
 
 
 class HitsOut(Shown):

@@ -75,7 +75,8 @@ class Changes(Protocol):
 class Records(Protocol):
     """The part that reads records."""
 
-    def get(self, tenant: str, kind: str, id: str) -> Record | None: ...
+    def get(self, tenant: str, kind: str, id: str) -> Record | None:
+        """A live record; its `data` is JSON, also in `page`."""
 
     def page(
         self,

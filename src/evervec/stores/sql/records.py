@@ -162,8 +162,8 @@ class Records(Part):
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    tenant, kind, id, seq, title, text, metadata, weight, created, updated, embedded = row
+    tenant, kind, id, seq, title, text, metadata, weight, created, updated, data, embedded = row
     return Record(
         tenant, kind, id, seq, title, text, json.loads(metadata), weight,
-        as_datetime(created), as_datetime(updated), bool(embedded),  # type: ignore[arg-type]
+        as_datetime(created), as_datetime(updated), bool(embedded), data,  # type: ignore[arg-type]
     )  # fmt: skip

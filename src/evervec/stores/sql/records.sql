@@ -8,7 +8,7 @@ order by state <> 'serving', version
 
 -- name: record_columns
 r.tenant, r.kind, r.id, r.seq, r.title, r.text, r.metadata, r.weight, r.created_at, r.updated_at,
-exists (
+r.data, exists (
     select 1 from evervec_ledger as l
     join evervec_versions as v on v.version = l.version
     where l.record = r.record and l.seq >= r.seq and l.doubt is null and v.kind = r.kind
@@ -159,7 +159,7 @@ from evervec_records as r
 where r.record in list($1) and r.tenant = $2 and r.state = 'live'
 
 -- name: found
-select r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq
+select r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq, r.data
 from evervec_records as r
 where r.record in list($1) and r.state = 'live'
 

@@ -69,7 +69,7 @@ where +r.tenant = ? and r.state = 'live'
 
 -- name: found
 -- joined with the list: `in` would sort it first, and searches are hot
-select r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq
+select r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq, r.data
 from json_each(?) as wanted
 cross join evervec_records as r on r.record = wanted.value
 where r.state = 'live'
