@@ -18,7 +18,6 @@ import click
 
 from evervec.model.records import Hit, Record
 from evervec.model.reports import ProcessResult, Stats
-from evervec.records.kinds import plain_data
 from evervec.telemetry.visible import visible_line, visible_text
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ def facts(value: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Record | Hit):
+        from evervec.records.kinds import plain_data  # numpy only where it is used
+
         return facts(value) | {"data": plain_data(value.data)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return facts(value)
