@@ -6,14 +6,14 @@ until the changes made through the same object are in the index.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from evervec.errors import EvervecError, InvalidArgument
+from evervec.integrations.documents import Documents, Plan
 from evervec.model.jobs import Ticket
-from evervec.model.records import Hit, Hits, Record
+from evervec.model.records import Hit, Record
 
 try:
     from langchain_core.callbacks import (
@@ -51,30 +51,20 @@ class EvervecStore(VectorStore):
         wait: float = 30.0,
         explain: bool = False,
     ) -> None:
-        is_async = hasattr(ev, "__aenter__")
-        self._async = ev if is_async else None
-        self._sync = getattr(ev, "sync", None) if is_async else ev
+        self._documents = Documents(ev, kind, embed=embed, wait=wait)
         self.kind = kind
         self._mode, self._whole, self._explain = mode, whole, explain
-        self._embeds = embed and hasattr(ev, "process_all")
-        self._wait = wait
-        self._waiting: dict[str, Ticket] = {}
 
     @property
     def ev(self) -> Any:
         """The store with blocking methods."""
-        if self._sync is None:
-            raise InvalidArgument(
-                "this client is asynchronous: use the methods that begin with `a`, or an "
-                "evervec.Client"
-            )
-        return self._sync
+        return self._documents.ev
 
     @property
     def embeddings(self) -> Embeddings | None:
         """The model, for a store that is opened in this process."""
-        provider = getattr(self._sync, "provider", None)
-        return None if provider is None else _Model(self._sync)
+        local = self._documents.local
+        return None if local is None else _Model(local)
 
     @classmethod
     def from_texts(
@@ -106,13 +96,7 @@ class EvervecStore(VectorStore):
         **_: Any,
     ) -> list[str]:
         """Add or replace documents; an unchanged document costs nothing."""
-        return self._added(list(self.ev.add_many(self.kind, _records(texts, metadatas, ids))))
-
-    def _added(self, tickets: Sequence[Ticket]) -> list[str]:
-        if self._embeds:
-            self.ev.process_all()
-        self._waiting.update((ticket.id, ticket) for ticket in tickets if ticket.accepted)
-        return [ticket.id for ticket in tickets]
+        return _ids(self._documents.run(self._add(texts, metadatas, ids)))
 
     async def aadd_texts(
         self,
@@ -120,84 +104,52 @@ class EvervecStore(VectorStore):
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: list[str | None] | list[str] | None = None,
-        **options: Any,
+        **_: Any,
     ) -> list[str]:
-        if self._async is None:
-            return await super().aadd_texts(texts, metadatas, ids=ids, **options)  # type: ignore[arg-type]
-        added = self._async.add_many(self.kind, _records(texts, metadatas, ids))
-        tickets = [ticket async for ticket in added]
-        if self._embeds:
-            await self._async.process_all()
-        self._waiting.update((ticket.id, ticket) for ticket in tickets if ticket.accepted)
-        return [ticket.id for ticket in tickets]
+        return _ids(await self._documents.arun(self._add(texts, metadatas, ids)))
+
+    def _add(
+        self,
+        texts: Iterable[str],
+        metadatas: Sequence[dict[str, Any]] | None,
+        ids: Sequence[str | None] | None,
+    ) -> Plan[list[Ticket]]:
+        return self._documents.add(_records(texts, metadatas, ids))
 
     def delete(self, ids: list[str] | None = None, **_: Any) -> bool | None:
         """Delete documents; without `ids`, all."""
-        for id in self._all_ids() if ids is None else ids:
-            self.ev.delete(self.kind, id)
-            self._waiting.pop(id, None)
+        self._documents.run(self._delete(ids))
         return True
 
-    async def adelete(self, ids: list[str] | None = None, **options: Any) -> bool | None:
-        if self._async is None:
-            return await super().adelete(ids, **options)
-        if ids is None:
-            ids = [record.id async for record in self._async.records(self.kind, limit=1000)]
-        for id in ids:
-            await self._async.delete(self.kind, id)
-            self._waiting.pop(id, None)
+    async def adelete(self, ids: list[str] | None = None, **_: Any) -> bool | None:
+        await self._documents.arun(self._delete(ids))
         return True
 
-    def _all_ids(self) -> Iterable[str]:
-        found: list[Record] = self.ev.records(self.kind, limit=1000)
-        while found:
-            yield from (record.id for record in found)
-            found = self.ev.records(self.kind, limit=1000, after=found[-1])
+    def _delete(self, ids: list[str] | None) -> Plan[object]:
+        return self._documents.clear() if ids is None else self._documents.delete(ids)
 
     # reading
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        found = [self.ev.get(self.kind, id) for id in ids]
-        return [_document_of(record) for record in found if record is not None]
+        return list(map(_document_of, self._documents.run(self._documents.get(ids))))
 
     async def aget_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        if self._async is None:
-            return await super().aget_by_ids(ids)
-        found = [await self._async.get(self.kind, id) for id in ids]
-        return [_document_of(record) for record in found if record is not None]
+        return list(map(_document_of, await self._documents.arun(self._documents.get(ids))))
 
     def find(self, query: str | None, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
         """Documents with their relevance, 0 to 1. `options`: arguments of `Evervec.search`, such as
         `filter`, `mode`, `min_relevance` and `diversity`."""
-        until = time.monotonic() + self._wait
-        for id, ticket in list(self._waiting.items()):
-            self.ev.wait(ticket, max(0.0, until - time.monotonic()))
-            self._waiting.pop(id, None)
-        hits: Hits = self.ev.search(query, k, **self._asked(query, options))
-        texts = {hit.id: self.ev.get(self.kind, hit.id) for hit in hits} if self._whole else {}
-        return _documents(hits, texts, whole=self._whole)
+        return _found(self._documents.run(self._search(query, k, options)))
 
     async def afind(
         self, query: str | None, k: int = 4, **options: Any
     ) -> list[tuple[Document, float]]:
         """`find`, awaited."""
-        if self._async is None:
-            from langchain_core.runnables import run_in_executor
+        return _found(await self._documents.arun(self._search(query, k, options)))
 
-            return await run_in_executor(None, self.find, query, k, **options)
-        until = time.monotonic() + self._wait
-        for id, ticket in list(self._waiting.items()):
-            await self._async.wait(ticket, max(0.0, until - time.monotonic()))
-            self._waiting.pop(id, None)
-        hits = await self._async.search(query, k, **self._asked(query, options))
-        texts = {}
-        if self._whole:
-            texts = {hit.id: await self._async.get(self.kind, hit.id) for hit in hits}
-        return _documents(hits, texts, whole=self._whole)
-
-    def _asked(self, query: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    def _search(self, query: str | None, k: int, options: dict[str, Any]) -> Plan[list[Hit]]:
         options.setdefault("mode", "semantic" if query is None else self._mode)
         options.setdefault("explain", self._explain)
-        return {"kind": self.kind, **options}
+        return self._documents.search(query, k, whole=self._whole, **options)
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
         return [document for document, _ in self.find(query, k, **options)]
@@ -354,25 +306,21 @@ def _records(
     ]
 
 
+def _ids(tickets: Iterable[Ticket]) -> list[str]:
+    return [ticket.id for ticket in tickets]
+
+
 def _document_of(record: Record) -> Document:
     return Document(id=record.id, page_content=record.text, metadata=record.metadata)
 
 
-def _documents(
-    hits: Sequence[Hit], records: dict[str, Record | None], *, whole: bool
-) -> list[tuple[Document, float]]:
-    """Documents with their relevance; `whole`: with the texts of their records, which may have been
-    deleted meanwhile."""
+def _found(hits: Iterable[Hit]) -> list[tuple[Document, float]]:
+    """Documents with their relevance."""
     found = []
     for hit in hits:
-        text: str | None = hit.text
-        if whole:
-            record = records.get(hit.id)
-            text = None if record is None else record.text
-        if text is not None:
-            metadata = dict(hit.metadata)
-            if hit.explanation is not None:
-                metadata["evervec"] = asdict(hit.explanation)
-            document = Document(id=hit.id, page_content=text, metadata=metadata)
-            found.append((document, hit.relevance))
+        metadata = dict(hit.metadata)
+        if hit.explanation is not None:
+            metadata["evervec"] = asdict(hit.explanation)
+        document = Document(id=hit.id, page_content=hit.text, metadata=metadata)
+        found.append((document, hit.relevance))
     return found

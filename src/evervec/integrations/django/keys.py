@@ -1,0 +1,33 @@
+"""Primary keys as the ids of records, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+
+def stored_key(model: Any, values: Sequence[Any], connection: Any) -> list[str]:
+    """The values of a primary key as its columns have them, in texts."""
+    fields = zip(model._meta.pk_fields, values, strict=True)
+    return [str(target_of(field).get_db_prep_value(value, connection)) for field, value in fields]
+
+
+def target_of(field: Any) -> Any:
+    """The field that has the value: of a foreign key, the one that it refers to."""
+    while field.remote_field:
+        field = field.target_field
+    return field
+
+
+def primary_key(model: Any, id: str) -> Any:
+    """The primary key that a record's id stands for; None if it cannot be one."""
+    fields = model._meta.pk_fields
+    try:
+        parts = [id] if len(fields) == 1 else json.loads(id)
+        values = [field.to_python(part) for field, part in zip(fields, parts, strict=True)]
+    except (ValidationError, ValueError, TypeError):
+        return None
+    return values[0] if len(values) == 1 else tuple(values)

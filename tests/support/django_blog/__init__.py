@@ -1,0 +1,1 @@
+"""A Django app whose models have every shape of key and table that can be searched."""
