@@ -1,0 +1,87 @@
+"""Streams of NATS JetStream: durable consumers, redelivery, key-value buckets."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js import JetStreamContext
+
+from evervec import EvervecError, InvalidArgument
+from evervec.integrations import nats
+from support.nats import NatsServer
+from support.processes import until
+from support.world import KIND, World, assert_in_step, work
+
+
+def _note(stream: str, id: int, text: str) -> tuple[str, bytes]:
+    return f"{stream}.{id}", json.dumps({"id": id, "text": text}).encode()
+
+
+def test_a_stream_is_followed_to_its_end(memory: World, nats_server: NatsServer) -> None:
+    messages = [_note("plain", n, f"text {n}") for n in range(20)]
+    nats_server.send("plain", [*messages, ("plain.3", b""), ("plain.4", b"{")])
+    follow: dict[str, Any] = {"stream": "plain", "subject": "plain.*", "kind": KIND, "drain": True}
+    done = nats.follow(memory.ev, nats_server.url, **follow)
+    assert (done.messages, done.saved, done.deleted, done.failed) == (22, 20, 1, 1)
+    assert nats.follow(memory.ev, nats_server.url, **follow).messages == 0
+    again = nats.follow(memory.ev, nats_server.url, **follow, durable="again")
+    assert (again.stale, again.saved) == (21, 0)
+    (state,) = memory.ev.store.streams.states(None)
+    assert (state.name, state.lag, state.failed) == ("nats:plain", 0, 1)
+    assert [part.position for part in state.parts] == [22]
+    work(memory.ev)
+    assert_in_step(memory.ev, {str(n): f"text {n}" for n in range(20) if n != 3})
+
+
+def test_a_bucket_of_keys_is_a_stream(memory: World, nats_server: NatsServer) -> None:
+    async def fill(js: JetStreamContext) -> None:
+        bucket = await js.create_key_value(bucket="articles", history=5)
+        await bucket.put("shop.1", b'{"text": "one"}')
+        await bucket.put("shop.2", b'{"text": "two"}')
+        await bucket.put("shop.1", b'{"text": "one, changed"}')
+        await bucket.delete("shop.2")
+
+    nats_server.use(fill)
+    nats.follow(
+        memory.ev, nats_server.url, stream="KV_articles", subject="$KV.articles.>", kind=KIND,
+        drain=True,
+    )  # fmt: skip
+    work(memory.ev)
+    assert_in_step(memory.ev, {"shop.1": "one, changed"})
+
+
+def test_a_server_that_is_away_is_waited_for(memory: World, tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.send("away", [_note("away", n, f"text {n}") for n in range(5)])
+    follower = nats.follower(
+        memory.ev, server.url, stream="away", kind=KIND, ack_seconds=2,
+        options={"reconnect_time_wait": 0.1},
+    )  # fmt: skip
+    thread = threading.Thread(target=follower.run)
+    thread.start()
+    try:
+        until(lambda: memory.ev.count() == 5)
+        server.kill()
+        server.start()
+        server.send("away", [_note("away", n, f"text {n}") for n in range(5, 10)])
+        until(lambda: memory.ev.count() == 10)
+    finally:
+        follower.stop()
+        thread.join(60)
+        server.close()
+    assert not thread.is_alive()
+
+
+def test_what_cannot_be_followed_is_refused(memory: World, nats_server: NatsServer) -> None:
+    for given in (
+        {"url": "http://localhost"},
+        {"stream": ""},
+        {"stream": "no-such-stream"},
+        {"subject": ""},
+    ):
+        wanted: dict[str, Any] = {"url": nats_server.url, "stream": "s", "kind": KIND, **given}
+        with pytest.raises(EvervecError) as raised:
+            nats.follow(memory.ev, wanted.pop("url"), **wanted, drain=True)
+        assert isinstance(raised.value, InvalidArgument)
