@@ -2,6 +2,9 @@
 
 from datetime import timedelta
 
+import pytest
+
+from evervec import InvalidArgument
 from support.processes import until
 from support.world import KIND, World
 
@@ -36,3 +39,36 @@ def test_a_running_worker_says_so_itself(world: World) -> None:
         until(world.ev.store.workers.all, "the worker to say that it lives")
         world.ev.add(KIND, "alpha", id="1", wait=20)
     assert world.ev.store.workers.all() == []
+
+
+def test_a_paused_worker_claims_nothing_until_it_is_resumed(shared_world: World) -> None:
+    ev = shared_world.ev
+    name = ev.queue.worker
+    with pytest.raises(InvalidArgument, match="no worker"):
+        ev.pause_worker("nobody:1")
+    with ev.worker():
+        until(lambda: [w.worker for w in ev.workers()] == [name], "the worker to be listed")
+        ev.pause_worker(name)
+        until(lambda: ev.workers()[0].paused, "the pause to show")
+        worker = ev.store.workers
+        assert worker.is_paused(name)
+    assert ev.workers() == []
+    assert not worker.is_paused(name)
+
+
+def test_a_worker_obeys_a_pause_and_goes_on_after_it(shared_world: World) -> None:
+    ev = shared_world.ev
+    worker = ev.worker()
+    worker._forever = True
+    ev.store.workers.beat(ev.queue.worker, version="0", held=0, done=0)
+    ev.pause_worker(ev.queue.worker)
+    ev.add(KIND, "text", id="1")
+    worker._do_upkeep()
+    assert not worker._start_batch()
+    assert ev.queue.stats().pending == 1
+    ev.resume_worker(ev.queue.worker)
+    worker._next_recovery = 0.0
+    worker._do_upkeep()
+    assert worker._start_batch()
+    worker._release_rest()
+    assert not ev.workers()[0].paused

@@ -44,7 +44,7 @@ class Embedder(Protocol):
     Optional members: `embed_query(text)` for models that treat queries differently; `version`, the
     name of the embedding version that it makes; `window`, the tokens of a text that it reads, or
     `characters` if it cuts by those; `count_tokens(text)`; `max_tokens`, the most that one call may
-    hold; and `ask(texts)`, which returns an `Answer`: the vectors with their cost.
+    hold; `max_calls`, the most calls at once, for a model that gains nothing by more; and `ask(texts)`, which returns an `Answer`: the vectors with their cost.
     """
 
     name: str
@@ -158,12 +158,17 @@ def _refused(error: Exception, places: list[int]) -> set[int]:
 
 
 def count_tokens(embedder: Embedder, text: str) -> int:
-    """The tokens of a text by the embedder's count. Otherwise a high estimate: one token per three
-    bytes, so one per character in scripts without spaces."""
+    """The tokens of a text by the embedder's count, otherwise by an estimate."""
     count = getattr(embedder, "count_tokens", None)
     if count is not None:
         with suppress(Exception):  # a text that it cannot count may still be embedded
             return int(count(text))
+    return estimate_tokens(text)
+
+
+def estimate_tokens(text: str) -> int:
+    """Rather too many than too few: one token per three bytes, so one per character in scripts
+    without spaces."""
     return len(text) // 3 + 1 if text.isascii() else len(text.encode()) // 3 + 1
 
 

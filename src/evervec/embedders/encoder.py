@@ -93,7 +93,7 @@ class Encoder(Transformer):
     ) -> None:
         super().__init__(model, tokenizer, max_tokens=max_tokens, output=_SENTENCE)
         self._pooling = pooling
-        self._counter = Once(lambda: _counter(tokenizer))
+        self._counter = Once(lambda: token_counter(tokenizer))
 
     @property
     def dimensions(self) -> int | None:
@@ -103,8 +103,7 @@ class Encoder(Transformer):
 
     def count(self, text: str) -> int:
         """The tokens of a text, without special tokens."""
-        with native():
-            return len(self._counter().encode(text, add_special_tokens=False).ids)
+        return count_with(self._counter(), text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One unit vector per text."""
@@ -152,20 +151,23 @@ class LocalEmbedder(ABC):
         return self._encoder().count(text)
 
 
-def pack(lengths: Sequence[int]) -> list[list[int]]:
-    """Positions of texts in batches of similar length, the longest first."""
+def pack(
+    lengths: Sequence[int], texts: int = MAX_BATCH_TEXTS, tokens: int = MAX_BATCH_TOKENS
+) -> list[list[int]]:
+    """Positions of texts in batches of similar length, the longest first. A batch holds at most so
+    many texts, and with padding so many tokens."""
     batches: list[list[int]] = []
     room = 0
     for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if room == 0:
             batches.append([])
-            room = max(1, min(MAX_BATCH_TEXTS, MAX_BATCH_TOKENS // max(1, lengths[place])))
+            room = max(1, min(texts, tokens // max(1, lengths[place])))
         batches[-1].append(place)
         room -= 1
     return batches
 
 
-def _counter(tokenizer: bytes) -> Any:
+def token_counter(tokenizer: bytes) -> Any:
     """A second tokenizer without truncation, for texts of any length."""
     from tokenizers import Tokenizer
 
@@ -174,6 +176,12 @@ def _counter(tokenizer: bytes) -> Any:
     counter.no_padding()
     counter.no_truncation()
     return counter
+
+
+def count_with(counter: Any, text: str) -> int:
+    """The tokens of a text, without special tokens."""
+    with native():
+        return len(counter.encode(text, add_special_tokens=False).ids)
 
 
 def _session(model: bytes | Path) -> Any:

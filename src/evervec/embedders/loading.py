@@ -74,6 +74,11 @@ class Once(Generic[T]):
         self._made: T | None = None
         self._lock = threading.Lock()
 
+    @property
+    def made(self) -> T | None:
+        """The value, if it was made."""
+        return self._made
+
     def __call__(self) -> T:
         made = self._made
         if made is None:

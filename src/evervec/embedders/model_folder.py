@@ -82,6 +82,14 @@ class ModelFiles:
         )
 
 
+def pooling_modes(config: dict[str, Any]) -> list[str]:
+    """The ways of pooling whose vectors are joined, of the configuration of a pooling module."""
+    modes = config.get("pooling_mode") or [
+        mode for key, mode in _POOLING.items() if config.get(f"pooling_mode_{key}")
+    ]
+    return [modes] if isinstance(modes, str) else modes or ["mean"]
+
+
 class ModelFolder(LocalEmbedder):
     """A caller's own model."""
 
@@ -135,11 +143,7 @@ class ModelFolder(LocalEmbedder):
                 f"({', '.join(sorted(unknown))}): export it as one graph with an output "
                 "sentence_embedding, without modules.json"
             )
-        config = self._files.json("1_Pooling/config.json")
-        modes = config.get("pooling_mode") or [
-            mode for key, mode in _POOLING.items() if config.get(f"pooling_mode_{key}")
-        ]
-        modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+        modes = pooling_modes(self._files.json("1_Pooling/config.json"))
         if modes == ["mean"]:
             return "mean"
         if modes == ["cls"]:

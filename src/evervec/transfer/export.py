@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,20 +45,8 @@ class Exporter:
         progress: Callable[[int], object] | None,
     ) -> Exported:
         """Write the file; it has its name only when it is complete and on disk."""
-        pyarrow()
-        whole = Path(path)
-        handle, name = tempfile.mkstemp(".partial", f".{whole.name}.", whole.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                done = self._write(file, kind, vectors, progress)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, whole)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
-        return done
+        with whole_file(path) as file:
+            return self._write(file, kind, vectors, progress)
 
     def _write(
         self, file: Any, kind: str | None, vectors: bool, progress: Callable[[int], object] | None
@@ -118,11 +106,29 @@ class Exporter:
             row = _row(kind, record)
             by_hash = {point.hash: point.vector for point in stored.get(record.record, ())}
             if record.chunks and serving and all(c.hash in by_hash for c in record.chunks):
-                row |= _model(serving.spec)
+                row |= model_columns(serving.spec)
                 row["chunks"] = [chunk._asdict() for chunk in record.chunks]
                 row["vectors"] = [by_hash[chunk.hash] for chunk in record.chunks]
             rows.append(row)
         return rows
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """A file to write; it has its name only when it is complete and on disk."""
+    pyarrow()
+    whole = Path(path)
+    handle, name = tempfile.mkstemp(".partial", f".{whole.name}.", whole.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, whole)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def _row(kind: str, record: ExportedRecord) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def _row(kind: str, record: ExportedRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _model(spec: ModelSpec | None) -> dict[str, Any]:
+def model_columns(spec: ModelSpec | None) -> dict[str, Any]:
     if spec is None:
         return {}
     return {
