@@ -45,7 +45,9 @@ def test_errors_of_jobs_are_an_admins(failing: tuple[Evervec, Failing], serve: S
         "/v1/jobs",
         f"/v1/jobs/{ticket.job_id}",
         "/v1/records/note/2/history",
+        f"/v1/jobs/{ticket.job_id}/timeline",
         "/v1/queue/stats",
+        "/v1/failures?dismissed=true",
     )
     with served.http(served.key(role="reader")) as http:
         shown = "".join(http.get(path).text for path in paths)
@@ -82,3 +84,15 @@ def test_errors_of_the_service_are_an_admins(
         assert answer.status_code == 503
         assert (str(error) in answer.text) is sees
         assert (shown in answer.text) is not sees
+
+
+@pytest.mark.parametrize("condition", ["error", "worker"])
+@pytest.mark.parametrize("action", ["find", "retry", "cancel"])
+def test_a_filter_does_not_tell_what_is_hidden(
+    ev: Evervec, serve: Serve, condition: str, action: str
+) -> None:
+    served = serve(ev)
+    for role, status in (("writer", 403), ("admin", 200)):
+        with served.http(served.key(role=role)) as http:
+            answered = http.post(f"/v1/jobs/{action}", json={condition: "10.0.0.7"})
+            assert answered.status_code == status, answered.text

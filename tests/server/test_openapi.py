@@ -2,6 +2,7 @@
 and without, and meets no answer that it does not name."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
@@ -157,6 +158,21 @@ def test_an_answer_shows_all_of_its_value_but_what_stays_inside(shape: type[Base
     known = {field.name for field in fields(value)} - INSIDE.get(value, set())
     told_later = {"status", "error"} if value is Ticket else set()
     assert shape.model_fields.keys() == known | told_later
+
+
+def test_operations_have_names_for_generated_clients_and_references_lead_somewhere(
+    served: Served,
+) -> None:
+    described = served.http().get("/openapi.json").json()
+    names = [
+        operation["operationId"]
+        for path in described["paths"].values()
+        for operation in path.values()
+    ]
+    assert len(names) == len(set(names)) > 40
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+){0,3}", name) for name in names)
+    known = {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
+    assert set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(described))) <= known
 
 
 def test_every_route_has_a_summary_examples_or_shapes_and_errors(served: Served) -> None:

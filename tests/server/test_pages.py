@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from evervec import Evervec
 from evervec.server.app import make_app
+from evervec.server.problems import error_classes
 from evervec.server.routes.docs import docs_page
 from support.service import Serve, Served
 
@@ -38,6 +39,16 @@ class Page(HTMLParser):
         ]
 
 
+def test_the_type_of_an_error_has_its_section_in_the_docs(quiet: Served) -> None:
+    http = quiet.http()
+    refused = http.post("/v1/records", json={"kind": "note", "text": ""})
+    name = refused.json()["type"].removeprefix("urn:evervec:")
+    assert refused.status_code == 422
+    anchors = set(Page(http.get("/docs").text).values("id"))
+    assert f"error-{name}" in anchors
+    assert {f"error-{kind.__name__}" for kind in error_classes()} <= anchors
+
+
 def test_the_docs_need_nothing_from_elsewhere_and_run_no_script(quiet: Served) -> None:
     quiet.key()
     http = quiet.http()
@@ -53,7 +64,8 @@ def test_the_docs_need_nothing_from_elsewhere_and_run_no_script(quiet: Served) -
     attributes = {name for _, attrs in page.tags for name in attrs}
     assert not [name for name in attributes if name.startswith("on") or name == "style"]
     links = page.values("href", "src", "action")
-    assert all(link.startswith("#") or link in ("docs/style.css", "openapi.json") for link in links)
+    own = ("./", "docs/style.css", "openapi.json")
+    assert all(link.startswith("#") or link in own for link in links)
     anchors = {f"#{id}" for id in page.values("id")}
     assert {link for link in links if link.startswith("#")} <= anchors
     style = http.get("/docs/style.css")

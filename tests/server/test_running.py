@@ -65,6 +65,8 @@ def test_one_command_is_a_whole_system_and_a_signal_drains_it(start: Start, tmp_
     conn.close()
     began = time.monotonic()
     assert service.terminate() == 0
+    assert f"dashboard: {service.url}/" in service.log.read_text()
+    assert "everything is drained" in service.log.read_text()
     waiter.join()
     assert time.monotonic() - began < 25
     assert [response.status_code for response in answered] == [202]

@@ -7,9 +7,11 @@ import pytest
 
 from evervec import AccessDenied, Client
 from evervec.server.keys import Keys
+from support.dashboard import person
 from support.engines import OWN_PAIRS
+from support.processes import until
 from support.service import Serve
-from support.world import World
+from support.world import World, add_all, work
 
 
 @pytest.fixture(params=OWN_PAIRS, ids="-".join)
@@ -17,6 +19,31 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made = World(request.param, tmp_path)
     yield made
     made.close()
+
+
+def test_a_verification_runs_beside_requests_and_is_watched(world: World, serve: Serve) -> None:
+    served = serve(world.ev)
+    writer = person(served, served.key("acme"))
+    ev = world.tenant("acme")
+    add_all(ev, "note", "alpha", "beta", "gamma")
+    work(ev)
+    (version,) = [c.version for c in ev.store.versions.collections()]
+    ev.index.remove(version, ev.index.held(version, "acme", 0, None)[:1])
+    read = served.app.state.service.verifications.read
+
+    def ended() -> bool:
+        run = read("acme").run
+        return run is not None and run.over
+
+    assert writer.send("/ui/verify/run").status_code == 303
+    until(ended, "the verification to end")
+    run, result, *_ = read("acme")
+    assert (run.state, run.checked, run.total) == ("done", 3, 3)
+    assert [(row.kind, row.missing) for row in result.kinds] == [("note", 1)]
+    assert writer.send("/ui/verify/repair", kind="note", fault="missing").status_code == 303
+    until(ended, "the repair to end")
+    work(ev)
+    assert ev.verify().complete
 
 
 def test_a_tenant_is_served_and_sees_its_own_alone(world: World, serve: Serve) -> None:

@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evervec.client.connection import Call, Service, error_of, read, record_path, to_json
+from evervec.client.connection import Call, error_of, read, record_path, to_json
+from evervec.client.observation import ObservationCalls
 from evervec.client.operations import MigrationCalls, job_of
 from evervec.errors import (
     EvervecError,
@@ -60,11 +61,8 @@ class Batch:
         self.lines, self._size = [], 0
 
 
-class Calls:
+class Calls(ObservationCalls):
     """The calls of a client, with the methods of `Evervec`."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     # writing
     def add(
@@ -218,6 +216,7 @@ class Calls:
         diversity: float | None = None,
         fields: Sequence[str] | None = None,
         rerank: bool | None = None,
+        version: str | None = None,
     ) -> Call[Hits]:
         """The best records for a query, a vector, or both; with `after`, the result includes that
         change. The arguments are those of `Evervec.search`; `rerank`: whether to use the service's
@@ -228,7 +227,7 @@ class Calls:
             "after": None if after is None else _shown(after), "wait": wait, "explain": explain,
             "min_similarity": min_similarity, "min_relevance": min_relevance, "offset": offset,
             "group_by": group_by, "groups": groups, "diversity": diversity, "fields": fields,
-            "rerank": rerank,
+            "rerank": rerank, "version": version,
         }  # fmt: skip
         found = yield from self._service.ask("POST", "/v1/search", json_body=body, waits=wait)
         return _hits(found.json())
@@ -296,10 +295,19 @@ class Calls:
             self._service, embedder=embedder, version=version, kind=kind, switch=switch
         )
 
-    def verify(self, repair: bool = False, *, quick: bool = False) -> Call[VerifyReport]:
+    def verify(
+        self,
+        repair: bool = False,
+        *,
+        quick: bool = False,
+        kind: str | None = None,
+        faults: Iterable[str] | None = None,
+    ) -> Call[VerifyReport]:
         """Compare the index with the records; `repair` fixes faults, `quick` does not compare the
-        records' texts."""
-        body = {"repair": repair, "quick": quick}
+        records' texts. `kind`: check only this kind; `faults`: repair only records with one of
+        these."""
+        chosen = None if faults is None else list(faults)
+        body = {"repair": repair, "quick": quick, "kind": kind, "faults": chosen}
         answered = yield from self._service.ask("POST", "/v1/verify", json_body=body)
         return read(VerifyReport, answered.json())
 

@@ -27,7 +27,7 @@ C = TypeVar("C")
 
 _AGAIN = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_LARGEST_PAGE = 1000
+LARGEST_PAGE = 1000
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 _BY_STATUS: Mapping[int, type[EvervecError]] = {401: AccessDenied, 403: AccessDenied}
 
@@ -141,7 +141,7 @@ class Service:
         """A page of a list, and the cursor of the next; None after the last."""
         if limit < 1:
             raise InvalidArgument(f"limit must be at least 1, not {limit}")
-        params = {**which, "limit": min(limit, _LARGEST_PAGE), "cursor": cursor}
+        params = {**which, "limit": min(limit, LARGEST_PAGE), "cursor": cursor}
         page = (yield from self.ask("GET", path, params=params)).json()
         return page, page["cursor"]
 

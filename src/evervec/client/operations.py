@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from evervec.client.connection import Call, Pause, Service, read, record_path
+from evervec.client.connection import LARGEST_PAGE, Call, Pause, Service, read, record_path
 from evervec.errors import WaitTimeout
 from evervec.model.basics import as_seconds
-from evervec.model.jobs import Attempt, Job
+from evervec.model.job_filters import JobFilter
+from evervec.model.jobs import Attempt, Job, TimelineEvent
 from evervec.model.records import Content
 from evervec.model.reports import MigrationStatus, Stats
 
@@ -33,6 +35,48 @@ class QueueCalls:
     def jobs(self, *, status: str | None = None, limit: int = 100) -> Call[list[Job]]:
         """Ordered by job id."""
         return self._jobs(limit, status=status)
+
+    def timeline(self, job_id: int) -> Call[list[TimelineEvent]]:
+        """The way of a job's latest change, in order: when it was saved, claimed, embedded and
+        searchable, attempt by attempt, with the seconds between."""
+        found = yield from self._service.find("GET", f"/v1/jobs/{int(job_id)}/timeline")
+        return [] if found is None else read(list[TimelineEvent], found.json()["events"])
+
+    def jobs_where(
+        self, filter: JobFilter, *, before: int | None = None, limit: int = 100
+    ) -> Call[list[Job]]:
+        """The jobs that fit a filter, the newest first. `before`: those with smaller numbers, to
+        continue after the last page. A page searches at most 10,000 jobs of each status."""
+        found: list[Job] = []
+        while len(found) < limit:
+            page = min(limit - len(found), LARGEST_PAGE)
+            body = {**_conditions(filter), "before": before, "limit": page}
+            answered = yield from self._service.ask("POST", "/v1/jobs/find", json_body=body)
+            some = list(map(job_of, answered.json()["jobs"]))
+            found += some
+            if len(some) < page:
+                break
+            before = some[-1].job_id
+        return found
+
+    def retry_where(self, filter: JobFilter, *, dry_run: bool = False) -> Call[int]:
+        """Restart the failed jobs that fit a filter, at most 10,000 in one call; returns how
+        many."""
+        return self._change("retry", {**_conditions(filter), "dry_run": dry_run})
+
+    def cancel_where(self, filter: JobFilter, *, dry_run: bool = False) -> Call[int]:
+        """Remove the pending and failed jobs that fit a filter, at most 10,000 in one call; returns
+        how many."""
+        return self._change("cancel", {**_conditions(filter), "dry_run": dry_run})
+
+    def set_priority_where(self, filter: JobFilter, n: int, *, dry_run: bool = False) -> Call[int]:
+        """Change the priority of the pending jobs that fit a filter to `n`, at most 10,000 in one
+        call; returns how many."""
+        return self._change("priority", {**_conditions(filter), "priority": n, "dry_run": dry_run})
+
+    def _change(self, action: str, body: dict[str, Any]) -> Call[int]:
+        found = yield from self._service.once("POST", f"/v1/jobs/{action}", json_body=body)
+        return int(found["count"])
 
     def failed(self, limit: int = 100) -> Call[list[Job]]:
         """Dead letters."""
@@ -90,11 +134,11 @@ class QueueCalls:
         return int(found.json()["recovered"])
 
     def purge_done(self, older_than: timedelta | datetime) -> Call[int]:
-        body = {"status": "done", "older_than": _age(older_than)}
+        body = {"status": "done", "older_than": age(older_than)}
         return self._count("purge", "purged", body)
 
     def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> Call[int]:
-        body = {"status": "failed", "older_than": _age(older_than), "boxed": boxed}
+        body = {"status": "failed", "older_than": age(older_than), "boxed": boxed}
         return self._count("purge", "purged", body)
 
     def _count(self, action: str, name: str, body: dict[str, Any]) -> Call[int]:
@@ -110,10 +154,15 @@ class QueueCalls:
         yield from self._service.ask("POST", "/v1/queue/resume")
 
 
-def _age(older_than: timedelta | datetime) -> float:
-    if isinstance(older_than, timedelta):
-        return older_than.total_seconds()
-    return max(0.0, time.time() - as_seconds(older_than))
+def _conditions(filter: JobFilter) -> dict[str, Any]:
+    return {f.name: getattr(filter, f.name) for f in fields(filter)}
+
+
+def age(given: timedelta | datetime | float) -> float:
+    """How many seconds ago something was: of a duration, a moment, or seconds."""
+    if isinstance(given, timedelta):
+        return given.total_seconds()
+    return max(0.0, time.time() - as_seconds(given)) if isinstance(given, datetime) else given
 
 
 _PATH, _POLL_SECONDS = "/v1/migrations", 0.2

@@ -31,6 +31,8 @@ _DAY = 86400.0
 _ROUNDS = 20
 _DROP_REST = 4.0
 """pause after a batch of purged rows, in multiples of the time that the batch took"""
+_MOST_TENANTS = 1000
+"""tenants whose waiting jobs are noted one by one: those with the most"""
 _KEEP_SPEND = 400 * _DAY
 """somewhat over a year, so that a month can be compared with the same month of last year"""
 
@@ -58,6 +60,8 @@ class Housekeeping:
             self.drop_old_jobs,
             self.drop_orphans,
             self.drop_history,
+            self.sample_depths,
+            self.drop_buckets,
             self.forget_gone,
             self._store.tend,
             self.drop_given,
@@ -140,6 +144,15 @@ class Housekeeping:
 
     def _drop_history(self) -> int:
         return self._store.jobs.purge_history(self._kept_since(), _BATCH)
+
+    def sample_depths(self) -> None:
+        """Note how many jobs wait, for the history."""
+        self._store.history.sample_depths(_MOST_TENANTS)
+
+    def drop_buckets(self) -> None:
+        """Purge buckets of the history, and groups of failures, that were kept long enough."""
+        self._in_batches(self._store.history.purge)
+        self._store.failures.purge(self._store.now() - self._settings.keep_dead_days * _DAY)
 
     def forget_gone(self) -> None:
         """Remove expired locks, workers that are no longer seen, and old spending."""
@@ -229,6 +242,9 @@ class Housekeeping:
         if failing := self._tables.failing:
             text = f"attached tables cannot be synced: {failing}"
             yield Problem("tables", text, patience=settings.alert_away_seconds)
+        if self._store.streams.any_failed():
+            text = "messages of change streams are set aside: see `evervec follow --failed`"
+            yield Problem("streams", text)
         if limit := settings.alert_transaction_seconds:
             found = self._store.troubles(limit)
             if found:

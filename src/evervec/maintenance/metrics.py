@@ -40,7 +40,7 @@ _SECURITY = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"
 _PRIVATE_ZONES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _SILENT_SECONDS = 10.0
 """how long a connection may be silent"""
-_MOST_TENANTS = 100
+_MOST_TENANTS = _MOST_STREAMS = 100
 _ALIVE_SECONDS = 60.0
 """a worker not seen for so long is not counted"""
 
@@ -117,6 +117,30 @@ def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Itera
         for state in ("outage", "limited", "capped"):
             breaker.add_metric([provider.name, state], state in shut)
     yield breaker
+    yield from stream_metrics(store)
+
+
+def stream_metrics(store: Store) -> Iterator[Metric]:
+    """Followed change streams: their lag, their last report, and what is set aside."""
+    labels = ["tenant", "stream"]
+    lag = GaugeMetricFamily(
+        "evervec_stream_lag", "Messages of a followed stream that are not saved yet", labels=labels
+    )
+    seen = GaugeMetricFamily(
+        "evervec_stream_seen_timestamp_seconds",
+        "When a follower of a stream last reported",
+        labels=labels,
+    )
+    failed = GaugeMetricFamily(
+        "evervec_stream_failed", "Messages of a stream that are set aside", labels=labels
+    )
+    for stream in store.streams.states(None)[:_MOST_STREAMS]:
+        which = [stream.tenant, stream.name]
+        lag.add_metric(which, stream.lag)
+        failed.add_metric(which, stream.failed)
+        if stream.seen_at is not None:
+            seen.add_metric(which, stream.seen_at.timestamp())
+    yield from (lag, seen, failed)
 
 
 def process_metrics() -> Iterator[Metric]:

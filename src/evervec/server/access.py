@@ -24,6 +24,8 @@ from evervec.queue.queue import Queue
 from evervec.records.drafts import check_name
 from evervec.server.answers import LINES
 from evervec.server.audit import EVERY_TENANT, LONGEST_TARGET
+from evervec.server.dashboard.paths import is_open_page, is_page
+from evervec.server.dashboard.session import session_of
 from evervec.server.deadlines import current_call
 from evervec.server.keys import Key, Role
 from evervec.server.origin import is_local
@@ -59,6 +61,9 @@ _UNKNOWN_LENGTH_COST = 16
 OPEN_PATHS = frozenset(
     {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
 )
+GIVEN_CALLER = "evervec.caller"
+"""An application that runs this one inside, and knows its users, puts the `Caller` of a request into
+its scope under this name. No header or cookie can."""
 _NEEDED = {
     Role.WRITER: "use a writer's key",
     Role.ADMIN: "use a platform admin's key",
@@ -192,7 +197,11 @@ class Access:
         return 1 if size > self._most_bytes else 1 + size // _BYTES_PER_REQUEST
 
     async def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
-        if text := bearer_of(headers):
+        given: Caller | None = scope.get(GIVEN_CALLER)
+        if given is not None:
+            return given
+        text = bearer_of(headers) or (session_of(scope) if is_page(path_of(scope)) else "")
+        if text:
             key = await self._service.find_key(text)
             if key is not None:
                 return Caller(key.tenant, key.agent, key.role, key)
@@ -207,7 +216,7 @@ class Access:
 
 def has_own_access(path: str) -> bool:
     """Whether a path needs no key."""
-    return path in OPEN_PATHS or path.startswith(PUSH_PATHS)
+    return path in OPEN_PATHS or path.startswith(PUSH_PATHS) or is_open_page(path)
 
 
 def _unauthorized(detail: str) -> Problem:
@@ -243,6 +252,13 @@ def _over_rate(limits: dict[str, str], allowance: Allowance) -> Problem:
     )
 
 
+@dataclass(slots=True)
+class Audited:
+    """The target of an action, to which its outcome can be added, such as a number of jobs."""
+
+    target: str
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """The part of the store that a request may use: one tenant, or for admins all tenants."""
@@ -275,12 +291,12 @@ class View:
             raise Problem(403, f"this token gives access to the kinds {', '.join(kinds)} only")
 
     @asynccontextmanager
-    async def audited(self, action: str, target: str = "") -> AsyncIterator[None]:
-        """Write an audit entry for the block. Client errors (4xx) change nothing and leave no
-        entry."""
-        outcome = "done"
+    async def audited(self, action: str, target: str = "") -> AsyncIterator[Audited]:
+        """Write an audit entry for the block, which may add to its target. Client errors (4xx)
+        change nothing and leave no entry."""
+        outcome, entry = "done", Audited(target)
         try:
-            yield
+            yield entry
         except Exception as error:
             known = isinstance(error, KNOWN_ERRORS)
             status = problem_of(error, self.caller).status_code if known else 500
@@ -288,9 +304,9 @@ class View:
                 raise
             outcome = f"failed ({status})"
             with suppress(EvervecError):
-                await self.audit(action, target, outcome)
+                await self.audit(action, entry.target, outcome)
             raise
-        await self.audit(action, target, outcome)
+        await self.audit(action, entry.target, outcome)
 
     async def audit(self, action: str, target: str, outcome: str = "done") -> None:
         scope, key = self.request.scope, self.caller.key

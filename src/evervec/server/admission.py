@@ -35,8 +35,8 @@ def _counted(in_progress: Counter[str], name: str) -> Iterator[None]:
 
 
 class Clients:
-    """Middleware that determines where a request comes from (`client_address` and `mounted` in
-    its scope) and limits the concurrent requests of a client.
+    """Middleware that determines where a request comes from (`client_address`, `client_scheme` and
+    `mounted` in its scope) and limits the concurrent requests of a client.
 
     A connection has one request in progress at a time, so for clients that connect directly this
     limit equals the one on connections. Behind a trusted proxy it is the only limit per client.
@@ -53,6 +53,7 @@ class Clients:
             await self._app(scope, receive, send)
             return
         scope["mounted"] = is_mounted(scope)
+        scope["client_scheme"] = self._proxies.scheme_of(scope)
         address = scope["client_address"] = self._proxies.client_of(scope)
         if not address or self._proxies.trust(address):  # a proxy: it has many clients
             await self._app(scope, receive, send)

@@ -118,6 +118,17 @@ def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
     raise Problem(422, "invalid cursor: use the one from the previous page")
 
 
+def read_filter_json(text: str) -> Json:
+    """A filter given as JSON; raises a `Problem` if it is not an object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Problem(422, 'filter: is not JSON, such as {"year": 2020}') from None
+    if not isinstance(found, dict):
+        raise Problem(422, 'filter: must be an object, such as {"year": 2020}')
+    return found
+
+
 def asked_wait(prefer: str | None) -> float | None:
     """The seconds of `Prefer: wait=30`; other preferences are ignored (RFC 7240)."""
     found = _WAIT.search(prefer or "")

@@ -13,9 +13,15 @@ from evervec.runtime.release import release
 from evervec.server.access import Access, has_own_access
 from evervec.server.admission import Admission, Clients
 from evervec.server.background import Background
+from evervec.server.dashboard.live import Live
+from evervec.server.dashboard.measures import Measures
+from evervec.server.dashboard.pages import PAGES
+from evervec.server.dashboard.pages.map import Maps
+from evervec.server.dashboard.routing import PageErrors, answer_error
+from evervec.server.dashboard.runs import Runs
 from evervec.server.deadlines import Deadlines
 from evervec.server.mcp import Mcp
-from evervec.server.problems import KNOWN_ERRORS, ProblemDocument, answer_problem
+from evervec.server.problems import KNOWN_ERRORS, ProblemDocument
 from evervec.server.rate_limits import Limiter
 from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
@@ -28,9 +34,11 @@ from evervec.server.routes import (
     internal,
     jobs,
     keys,
+    observation,
     queue,
     records,
     search,
+    selection,
     tenants,
     vectors,
     versions,
@@ -39,8 +47,8 @@ from evervec.server.routes.health import Counts
 from evervec.server.service import Service
 
 _ROUTERS = (
-    batch, chosen, records, search, vectors, jobs, queue, tenants, versions, health, internal,
-    keys, docs,
+    batch, chosen, records, search, vectors, selection, jobs, queue, observation, tenants, versions, health,
+    internal, keys, docs,
 )  # fmt: skip
 """in this order, so that `/v1/records/batch` is not taken for a record"""
 _DIRECT = (records.router, search.router)
@@ -64,23 +72,28 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         docs_url=None,
         redoc_url=None,
         lifespan=background.lifespan,
+        # names that generated clients have for the operations
+        generate_unique_id_function=lambda route: route.name,
         # requests have spans already (`telemetry.traces`), and FastAPI's have the bodies in them
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service, app.state.counts, app.state.background = service, counts, background
     app.state.readiness = Readiness(ev, background)
-    for module in _ROUTERS:
-        app.include_router(module.router)
+    app.state.live = Live(service)
+    app.state.measures, app.state.runs, app.state.maps = Measures(), Runs(), Maps()
+    for router in (*(module.router for module in _ROUTERS), *PAGES):
+        app.include_router(router)
     app.add_middleware(DirectRoutes, routes=[r for routes in _DIRECT for r in routes.direct])
     app.add_middleware(Mcp, service=service)
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
+    app.add_middleware(PageErrors)
     app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
     app.add_middleware(Clients, settings=ev.settings)
     most_bytes = int(ev.settings.server_body_mb * 1e6)
     app.add_middleware(Requests, start=background.start, most_bytes=most_bytes, count=counts)
     for kind in KNOWN_ERRORS:
-        app.add_exception_handler(kind, answer_problem)
+        app.add_exception_handler(kind, answer_error)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

@@ -35,6 +35,15 @@ class Background:
         self._workers: list[Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._started = False
+        self.aborted = 0
+        """requests that were aborted because the time for the shutdown was over"""
+        self.hanging = 0
+        """workers that did not stop in time"""
+
+    @property
+    def jobs_done(self) -> int:
+        """Jobs that this process's workers have ended."""
+        return sum(worker.processed for worker in self._workers)
 
     def start(self) -> None:
         """Start everything, once; called in the event loop."""
@@ -68,6 +77,7 @@ class Background:
         """Stop everything, after the last request."""
         for task in self._tasks:
             task.cancel()
+        await self._service.verifications.close()
         # in a daemon thread: if it hangs, the process can still exit
         await asyncio.wrap_future(submit("evervec-close", self._end))
 
@@ -86,6 +96,7 @@ class Background:
         self.stop(self._service.ev.settings.drain_seconds)
         for worker in self._workers:
             if not worker.join():
+                self.hanging += 1
                 log.error("a worker does not stop: its jobs wait until their leases expire")
 
 
@@ -150,4 +161,5 @@ class Drain:
         if count := len(self._service.calls):
             text = "drain_seconds is nearly over: aborting %d requests"
             log.warning(text, count, extra={"count": count})
+            self._background.aborted += count
             self._service.abort_requests()

@@ -15,7 +15,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -124,10 +125,11 @@ class Call:
         if not self._chosen:
             self.deadline.restart()
 
-    async def pause(self, seconds: float, ends: asyncio.Event) -> None:
-        """Wait, at most until `ends` is set, the deadline is over or the client disconnects."""
+    async def pause(self, seconds: float, *ends: asyncio.Event) -> None:
+        """Wait, at most until one of `ends` is set, the deadline is over or the client
+        disconnects."""
         self.listen()
-        waits = [asyncio.ensure_future(event.wait()) for event in (ends, self._ended)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (*ends, self._ended)]
         try:
             await asyncio.wait(
                 waits,
@@ -183,6 +185,32 @@ class Call:
         return type(error)(f"{error}; {what}")
 
 
+@contextmanager
+def _current(call: Call, calls: set[Call]) -> Iterator[None]:
+    """Make a call the current task's."""
+    calls.add(call)
+    token = _call.set(call)
+    try:
+        with bounded(call.deadline):
+            yield
+    finally:
+        _call.reset(token)
+        calls.discard(call)
+        call.close()
+
+
+@contextmanager
+def own_call(seconds: float, calls: set[Call]) -> Iterator[None]:
+    """A deadline for work of the service that belongs to no single request. It is checked while
+    there are requests."""
+
+    async def receive() -> Message:
+        raise AssertionError("this call has no client")
+
+    with _current(Call(Deadline(seconds), receive, chosen=True), calls):
+        yield
+
+
 class Deadlines:
     """Middleware that sets deadlines and checks them all together: a timer for each request would
     take a sixth of the time of a small request."""
@@ -202,17 +230,10 @@ class Deadlines:
         given = headers_of(scope).get(HEADER)
         seconds = self._usual if given is None else self._timeout_in(given)
         call = Call(Deadline(seconds), receive, chosen=given is not None)
-        self._calls.add(call)
-        if not self._scheduled:
-            self._schedule_check()
-        token = _call.set(call)
-        try:
-            with bounded(call.deadline):
-                await self._app(scope, call.receive, send)
-        finally:
-            _call.reset(token)
-            self._calls.discard(call)
-            call.close()
+        with _current(call, self._calls):
+            if not self._scheduled:
+                self._schedule_check()
+            await self._app(scope, call.receive, send)
 
     def _schedule_check(self) -> None:
         self._scheduled = bool(self._calls)

@@ -4,6 +4,10 @@ A single active tenant may use half of the threads. While other tenants are acti
 eighth: the threads of a process share the interpreter, so each thread of one tenant delays all
 others. One thread always remains for the next tenant, however slow the running calls are. Among
 waiting tenants, the one whose calls have taken the least time goes first.
+
+Calls that compute in this process hand the interpreter over to each other, which costs more the
+more of them there are. So only a few begin at once; but a call that takes long, because it waits for
+a provider or for the disk, soon no longer holds others back.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ log = logging.getLogger("evervec.server")
 
 _RECENT_SECONDS = 1.0
 _SHARE_PARTS = 8
+_BRIEF_SECONDS = 0.02
+"""after which a running call does not hold others back"""
 
 
 class _Call:
@@ -41,8 +47,10 @@ class FairPool:
         most: int = 0,
         name: str = "evervec-request",
         clock: Callable[[], float] = time.monotonic,
+        at_once: int = 0,
     ) -> None:
-        """`most`: threads that one tenant may use; 0: as described above."""
+        """`most`: threads that one tenant may use; 0: as described above. `at_once`: calls that
+        began a moment ago and still run; 0: as many as there are threads."""
         self.threads = threads
         self._most = most or threads
         self._name = name
@@ -54,6 +62,11 @@ class FairPool:
         self._floor = 0.0
         self._asked: dict[str, float] = {}
         """time of the last call by tenant"""
+        self._at_once = at_once or threads
+        self._begun: deque[tuple[float, _Call]] = deque()
+        """the running calls that began a moment ago, the oldest first"""
+        self._is_watched = False
+        """whether a thread waits until one of these is no longer brief"""
         self._idle = 0
         self._started = 0
         self._closed = False
@@ -102,7 +115,10 @@ class FairPool:
             self._changed.notify_all()
 
     def _wake(self) -> None:
-        """Wake or start a thread; it summons the next one if there is more work."""
+        """Wake or start a thread, if it has something to begin or to watch. It does the same for
+        the next one."""
+        if self._next() is None and (self._is_watched or not self._are_held_back()):
+            return
         if self._idle:
             self._changed.notify()
         elif self._started < self.threads:
@@ -128,7 +144,7 @@ class FairPool:
                 call.work()
             except BaseException:
                 log.exception("unexpected error in a request thread")
-            self._end(call.tenant, self._clock() - began)
+            self._end(call, self._clock() - began)
 
     def _take(self) -> _Call | None:
         """The next call that may begin; None: the pool is closed."""
@@ -137,22 +153,31 @@ class FairPool:
             while (tenant := self._next()) is None:
                 if self._closed:
                     return None
-                self._changed.wait()
+                self._wait()
             self._idle -= 1
             queue = self._waiting[tenant]
             call = queue.popleft()
             call.began = True
             self._running[tenant] += 1
+            self._begun.append((self._clock(), call))
             self._floor = max(self._floor, self._used[tenant])
             if not queue:
                 self._forget(tenant)
-            if self._next() is not None:
-                self._wake()
+            self._wake()
             return call
+
+    def _wait(self) -> None:
+        """Wait until a call may begin. One thread watches the calls that hold others back."""
+        if self._is_watched or not self._are_held_back():
+            self._changed.wait()
+            return
+        self._is_watched = True
+        self._changed.wait(self._begun[0][0] + _BRIEF_SECONDS - self._clock())
+        self._is_watched = False
 
     def _next(self) -> str | None:
         """The next tenant: of those below their share, the one that used the least time."""
-        if self._closed or not self._waiting:
+        if self._closed or not self._waiting or self._are_held_back():
             return None
         free = self.threads - self.running
         most = min(self._most, max(1, min(free, self._share())))
@@ -166,8 +191,17 @@ class FairPool:
             del self._asked[next(iter(self._asked))]
         return self.threads if len(self._asked) <= 1 else max(1, self.threads // _SHARE_PARTS)
 
-    def _end(self, tenant: str, seconds: float) -> None:
+    def _are_held_back(self) -> bool:
+        """Whether calls wait because enough others began a moment ago."""
+        since = self._clock() - _BRIEF_SECONDS
+        while self._begun and self._begun[0][0] <= since:
+            self._begun.popleft()
+        return bool(self._waiting) and len(self._begun) >= self._at_once
+
+    def _end(self, call: _Call, seconds: float) -> None:
+        tenant = call.tenant
         with self._changed:
+            self._begun = deque(entry for entry in self._begun if entry[1] is not call)
             self._used[tenant] += seconds
             self._running[tenant] -= 1
             if tenant not in self._waiting:

@@ -34,7 +34,13 @@ IDEMPOTENCY_KEY = "Your own unique name for this request: a repeated request is 
 KEY_SHAPE: dict[str, Any] = {"minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"}
 IdempotencyKey = Annotated[
     str | None,
-    Header(min_length=1, max_length=255, pattern=KEY_SHAPE["pattern"], description=IDEMPOTENCY_KEY),
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=KEY_SHAPE["pattern"],
+        description=IDEMPOTENCY_KEY,
+    ),
 ]
 _NAMESPACE = uuid.UUID("6d6f0f5e-6a0c-5a51-9b5c-6576657276ec")
 _RECOUNT_SECONDS = 60.0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,6 +91,7 @@ class TooManyTokens(InvalidArgument):
 
 TOKENS_COUNTED = 3600.0
 _SHAPE = re.compile(r"ev_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_ID = re.compile(r"[0-9a-f]{12}")
 _NO_HASH = "0" * 64
 
 
@@ -175,6 +177,26 @@ class Keys:
     def list(self, tenant: str | None = None) -> list[Key]:
         """The keys of a tenant, or of all, including revoked and expired ones."""
         return [_public(stored) for stored in self._store.service.keys(tenant)]
+
+    def page(self, tenant: str | None, before: str | None, limit: int) -> Sequence[Key]:
+        """Keys of a tenant, or of all, the newest first; `before`: the id of the last one of the
+        previous page."""
+        at, id = math.inf, ""
+        if before is not None:
+            last = self._stored(before)
+            if last is None:
+                raise _no_key(before, "found")
+            at, id = last.created_at, last.id
+        found = self._store.service.keys_before(tenant, at, id, limit)
+        return [_public(stored) for stored in found]
+
+    def find(self, id: str) -> Key | None:
+        """The key with this id, valid or not; no token."""
+        found = self._stored(id)
+        return None if found is None or found.parent is not None else _public(found)
+
+    def _stored(self, id: str) -> StoredKey | None:
+        return self._store.service.find_keys([id]).get(id) if _ID.fullmatch(id) else None
 
     def revoke(self, id: str) -> None:
         """Revoke a key at once. `id`: as listed, or the beginning of the key."""

@@ -27,7 +27,7 @@ _PROXY_PREFIXES = ("x-forwarded", "cf-connecting", "x-original-forwarded", "x-ve
 
 
 class Proxies:
-    """The proxies whose X-Forwarded-For is trusted (`trusted_proxies`)."""
+    """The proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted (`trusted_proxies`)."""
 
     def __init__(self, setting: str) -> None:
         self._networks = [_network(part) for part in setting.replace(",", " ").split()]
@@ -42,7 +42,7 @@ class Proxies:
         """The client's address: the peer's, unless that is a trusted proxy. Each proxy appends its
         peer to X-Forwarded-For, so the last address that is not a trusted proxy is the client's;
         the addresses before it may be forged."""
-        peer: str = scope["client"][0] if scope.get("client") else ""
+        peer = _peer(scope)
         if not self.trust(peer):
             return peer
         hops = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
@@ -55,6 +55,15 @@ class Proxies:
             if not self.trust(client):
                 break
         return client
+
+    def scheme_of(self, scope: Scope) -> str:
+        """`https` if the client used TLS up to this service, or up to a trusted proxy that says so
+        in X-Forwarded-Proto; of several, the first is the client's."""
+        scheme: str = scope.get("scheme", "http")
+        if scheme == "https" or not self.trust(_peer(scope)):
+            return scheme
+        said = Headers(scope=scope).get("x-forwarded-proto", "").partition(",")[0]
+        return "https" if said.strip().lower() == "https" else scheme
 
 
 def is_local(scope: Scope) -> bool:
@@ -71,6 +80,11 @@ def is_local(scope: Scope) -> bool:
         return False
     places = [f"//{headers.get('host', '')}", *headers.getlist("origin")]
     return all(is_loopback(_host_of(place)) for place in places)
+
+
+def _peer(scope: Scope) -> str:
+    """The address at the other end of the socket; empty for a UNIX socket."""
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def is_mounted(scope: Scope) -> bool:

@@ -24,8 +24,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec import errors
-from evervec.model.jobs import Attempt, Job
-from evervec.model.reports import Stats
+from evervec.model.failures import FailureGroup
+from evervec.model.jobs import Attempt, Job, TimelineEvent
+from evervec.model.reports import Gate, Stats, WorkerState
 from evervec.server.keys import Role
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("evervec.server")
 
-T = TypeVar("T", Job, Attempt, Stats)
+T = TypeVar("T", Job, Attempt, Stats, FailureGroup, Gate, WorkerState, TimelineEvent)
 
 _REFUSED = re.compile(r"^.{1,40}? rejected the input\b")
 _OWN = ("record is unreadable", "the text ", "text:", "title:", "metadata:")
@@ -55,7 +56,7 @@ class ProblemDocument(BaseModel):
 
     type: str = Field(
         examples=["urn:evervec:InvalidRecord"],
-        description="the library's error class, else `about:blank`",
+        description="the library's error class, else `about:blank`; `/docs` lists them",
     )
     title: str = Field(examples=["Unprocessable Content"])
     status: int = Field(examples=[422])
@@ -129,6 +130,18 @@ KNOWN_ERRORS = (HTTPException, RequestValidationError, ValidationError, errors.E
 """what `problem_of` handles"""
 
 
+def error_classes() -> list[type[errors.EvervecError]]:
+    """The library's errors, each behind its base. `urn:evervec:` and its name is the `type` of a
+    problem document."""
+    found = (kind for kind in vars(errors).values() if isinstance(kind, type))
+    return [kind for kind in found if issubclass(kind, errors.EvervecError)]
+
+
+def status_of(kind: type[Exception]) -> int | None:
+    """The status of the response to an error of this class; None for errors of others."""
+    return next((status for known, status in _STATUS if issubclass(kind, known)), None)
+
+
 def problem_of(error: Exception, caller: Caller | None) -> Problem:
     """The problem for an error of evervec or of request parsing. If the service failed rather than
     the request, only platform admins see the original message: it may name hosts and paths."""
@@ -143,19 +156,19 @@ def problem_of(error: Exception, caller: Caller | None) -> Problem:
     if isinstance(error, HTTPException):
         plain = _PLAIN.get(error.status_code, error.detail)
         return Problem(error.status_code, plain, headers=error.headers)
-    for kind, status in _STATUS:
-        if isinstance(error, kind):
-            position = getattr(error, "position", None)
-            later = {"Retry-After": "1"} if status == 503 else {}
-            name = f"urn:evervec:{type(error).__name__}"
-            detail = str(error) + (_AGAIN if status == 504 else "")
-            inner = status == 503 or isinstance(error, errors.StoreError)
-            hidden = inner and not isinstance(error, errors.Cancelled)
-            if hidden and (caller is None or caller.role is not Role.ADMIN):
-                log.warning("a request failed: %s", detail)
-                detail = _hidden(error)
-            return Problem(status, detail, type=name, headers=later, position=position)
-    raise error
+    status = status_of(type(error))
+    if status is None:
+        raise error
+    position = getattr(error, "position", None)
+    later = {"Retry-After": "1"} if status == 503 else {}
+    name = f"urn:evervec:{type(error).__name__}"
+    detail = str(error) + (_AGAIN if status == 504 else "")
+    inner = status == 503 or isinstance(error, errors.StoreError)
+    hidden = inner and not isinstance(error, errors.Cancelled)
+    if hidden and (caller is None or caller.role is not Role.ADMIN):
+        log.warning("a request failed: %s", detail)
+        detail = _hidden(error)
+    return Problem(status, detail, type=name, headers=later, position=position)
 
 
 def _hidden(error: Exception) -> str:
@@ -193,13 +206,22 @@ def redacted(caller: Caller, value: T) -> T:
     if caller.role is Role.ADMIN:
         return value
     if isinstance(value, Job):
-        return replace(value, error=_reason(value.error))
+        worker = None if value.worker is None else _worker(value.worker)
+        return replace(value, error=_reason(value.error), worker=worker)
     if isinstance(value, Attempt):
         return replace(value, error=_reason(value.error), worker=_worker(value.worker))
-    if value.gate is None:
-        return value
-    reason = _PROVIDER.get(value.gate.state, "embedding is paused")
-    return replace(value, gate=replace(value.gate, reason=reason))
+    if isinstance(value, WorkerState):  # how much it does for other tenants is not shown either
+        return replace(value, worker=_worker(value.worker), held=0, done=0)
+    if isinstance(value, TimelineEvent):
+        who = None if value.worker is None else _worker(value.worker)
+        return replace(value, error=_reason(value.error), worker=who)
+    if isinstance(value, FailureGroup):
+        said = _reason(value.example) or ""
+        own = said == value.example  # only then is the common part free of details, too
+        return replace(value, example=said, message=value.message if own else said)
+    if isinstance(value, Gate):
+        return replace(value, reason=_PROVIDER.get(value.state, "embedding is paused"))
+    return value if value.gate is None else replace(value, gate=redacted(caller, value.gate))
 
 
 def _reason(error: str | None) -> str | None:

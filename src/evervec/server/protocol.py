@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from evervec.server.connections import Connections
 from evervec.server.problems import MEDIA_TYPE, Problem
 from evervec.server.requests import SECURITY_HEADERS, new_request_id
+from evervec.server.transport import JoiningTransport
 from evervec.settings import Settings
 
 _MOST_PIPELINED = 16
@@ -55,6 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # the connection
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", JoiningTransport(transport, self.loop))
         refusal = self._connections.admit(self, self.client[0] if self.client else None)
         if refusal:
             self._answer(refusal)

@@ -36,6 +36,7 @@ _BATCH = ("POST", "/v1/records/batch")
 PUSH_PATHS = "/internal/"
 """these routes check their own credentials, and have short bodies"""
 _LARGEST_DELIVERY = 1 << 16
+INTERNAL = "internal error: search the service's log for the request_id"
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -49,14 +50,14 @@ SECURITY_HEADERS = (
 class Requests:
     """The outermost middleware: request ids, body limits, and responses to errors, both to a
     `Problem` of another middleware and to unexpected ones. It calls `start` before each request,
-    and `count` after it."""
+    and `count` after it, with its status and its seconds."""
 
     def __init__(
         self,
         app: App,
         start: Callable[[], None],
         most_bytes: int,
-        count: Callable[[Scope, int], None],
+        count: Callable[[Scope, int, float], None],
     ) -> None:
         self._app = app
         self._start = start
@@ -106,15 +107,9 @@ class Requests:
             log.exception("request %s failed", id, extra={"request_id": id})
             if status:  # the connection is cut off
                 raise
-            detail = "internal error: search the service's log for the request_id"
-            await Problem(500, detail).response(id)(scope, receive, send_completed)
+            await Problem(500, INTERNAL).response(id)(scope, receive, send_completed)
         finally:
-            self._count(scope, status)
-            log.info(
-                "%s %s %d in %.1f ms (%s)",
-                scope["method"], scope["path"], status, 1000 * (time.perf_counter() - began), id,
-                extra={"request_id": id, "status": status},
-            )  # fmt: skip
+            self._count(scope, status, time.perf_counter() - began)
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """Receive with a limit on the body. A batch has its own limits."""

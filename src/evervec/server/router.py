@@ -17,7 +17,13 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from evervec.server.problems import KNOWN_ERRORS, MEDIA_TYPE, Problem, answer_problem
+from evervec.server.problems import (
+    KNOWN_ERRORS,
+    MEDIA_TYPE,
+    Problem,
+    ProblemDocument,
+    answer_problem,
+)
 from evervec.server.requests import (
     LARGE_BODY,
     App,
@@ -160,7 +166,7 @@ class Routes(APIRouter):
         shown = documented(shape, *errors, status=status) | (responses or {})
         if reads is not None:
             self.reads.append(reads)
-            body = {"schema": {"$ref": SCHEMA_REFERENCE.format(model=reads.__name__)}}
+            body = {"schema": reference_to(reads)}
             options["openapi_extra"] = {
                 "parameters": list(parameters),
                 "requestBody": {"required": True, "content": {"application/json": body}},
@@ -182,12 +188,17 @@ def documented(
     shape: type[BaseModel] | None, *errors: int, status: int = 200
 ) -> dict[int | str, dict[str, Any]]:
     """The responses of a route for OpenAPI: its body, its `errors`, and those of every route."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ProblemDocument")}}}
+    content = {MEDIA_TYPE: {"schema": reference_to(ProblemDocument)}}
     good: dict[int | str, dict[str, Any]] = {} if shape is None else {status: {"model": shape}}
     return good | {
         error: {"description": _MEANING[error], "content": content}
         for error in sorted({*errors, *_ANYWHERE})
     }
+
+
+def reference_to(shape: type[BaseModel]) -> dict[str, str]:
+    """A reference to a shape that the OpenAPI document has."""
+    return {"$ref": SCHEMA_REFERENCE.format(model=shape.__name__)}
 
 
 def described(name: str, place: str, meaning: str, **shape: Any) -> dict[str, Any]:

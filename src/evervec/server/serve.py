@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
@@ -18,11 +19,13 @@ from evervec.errors import EvervecError, SettingsError
 from evervec.facade import Evervec
 from evervec.runtime.threads import handling_signals
 from evervec.server.app import make_app
-from evervec.server.background import Drain
+from evervec.server.background import Background, Drain
 from evervec.server.connections import Connections, most_connections
+from evervec.server.dashboard.words import count, duration
 from evervec.server.keys import Keys
 from evervec.server.origin import is_loopback
 from evervec.server.protocol import BoundedProtocol
+from evervec.server.routes.health import Counts
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec.server")
@@ -89,13 +92,32 @@ def serve(
     if workers:  # requests are short and should not wait for a worker's 5 ms time slice
         sys.setswitchinterval(0.001)
     bound = listening.getsockname()
-    say(f"evervec serves {ev.store.url} on http://{_shown(host)}:{bound[1]}  (see /docs)")
+    address = f"http://{_shown(host)}:{bound[1]}"
+    say(f"evervec serves {ev.store.url} on {address}")
+    say(f"dashboard: {address}/   API: {address}/docs")
     if keyless:
         who = "every client" if anyone else "every client on this machine, and no other,"
         say(f"no keys exist: {who} has full access")
     # Uvicorn raises the signal again after the drain: ignore it then.
+    began = time.monotonic()
     with handling_signals(lambda number, frame: None), listening:
         server.run(sockets=[listening])
+    say(farewell(app.state.counts, app.state.background, time.monotonic() - began))
+
+
+def farewell(counts: Counts, background: Background, seconds: float) -> str:
+    """What was served, and whether everything that was begun is finished."""
+    failed = f" ({counts.errors:,} of them failed)" if counts.errors else ""
+    served = f"{count(counts.requests, 'request')}{failed}, {count(background.jobs_done, 'job')}"
+    left = []
+    if background.aborted:
+        left.append(f"{count(background.aborted, 'request')} aborted")
+    if background.hanging:
+        left.append(
+            f"{count(background.hanging, 'worker')} still busy, whose jobs others take over"
+        )
+    end = ", ".join(left) or "everything is drained"
+    return f"evervec stopped after {duration(seconds)}: {served} done; {end}"
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -25,12 +25,14 @@ from evervec.model.jobs import Status, Ticket
 from evervec.records.writer import Save, save_each, save_together
 from evervec.runtime.batcher import Batcher
 from evervec.runtime.loops import resolve, resolve_in
+from evervec.runtime.threads import processors
 from evervec.server.deadlines import STOPPING, Call, Revocations, current_call, within_request
 from evervec.server.fair_pool import FairPool
 from evervec.server.idempotency import IdempotencyKeys
 from evervec.server.keys import TOKENS_COUNTED, Key, Keys
 from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.shares import Shares
+from evervec.server.verification import Verifications
 from evervec.stores.values import Draft, StoredEntry
 
 log = logging.getLogger("evervec.server")
@@ -73,9 +75,14 @@ class Service:
         self.save = Batcher("save", self._save_all, outcome=within_request)
         self.audit = Batcher("audit", self._note_all, outcome=within_request)
         self.revocations = Revocations(self.keys, self.calls)
+        self.verifications = Verifications(self)
         self._find_key = Batcher("keys", self._find_all, outcome=within_request)
         self._settled = Batcher("settled", self._settled_all, outcome=within_request)
-        self.pool = FairPool(ev.settings.server_threads, ev.settings.server_tenant_threads)
+        self.pool = FairPool(
+            ev.settings.server_threads,
+            ev.settings.server_tenant_threads,
+            at_once=processors() if ev.store.is_local else 0,
+        )
         self._own_pool = FairPool(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
         self._views_lock = threading.Lock()
@@ -84,6 +91,7 @@ class Service:
         self._unchecked: list[tuple[str, asyncio.Future[Key | None]]] = []
         """keys of requests that are not looked up yet"""
         self._used: dict[str, float] = {}
+        self._outliving: set[asyncio.Future[Any]] = set()
 
     def of(self, tenant: str) -> Evervec:
         """The store as a tenant sees it. The most recently used views are kept, with their search
@@ -134,7 +142,7 @@ class Service:
         self, tenant: str, kind: str, drafts: Sequence[Draft]
     ) -> Iterator[Ticket | EvervecError]:
         with deadline(self.ev.settings.server_seconds):
-            self.ev.tables.check_writable(kind)
+            self.ev.attachments.check_writable(kind)
             yield from save_each(self.ev.store.changes, tenant, kind, drafts)
             self._note_quotas(tenant)
 
@@ -214,6 +222,17 @@ class Service:
         return [None] * len(entries)
 
     # beside the requests
+    def outlive(self, work: asyncio.Future[Any]) -> None:
+        """Keep work that may go on after its request, and log its failure."""
+
+        def ended(work: asyncio.Future[Any]) -> None:
+            self._outliving.discard(work)
+            if not work.cancelled() and (error := work.exception()) is not None:
+                log.error("work for a request failed: %s", error)
+
+        self._outliving.add(work)
+        work.add_done_callback(ended)
+
     async def maintain(self) -> None:
         """Save the last uses of keys and purge old rows periodically; runs until cancelled."""
         next_sweep = 0.0

@@ -34,13 +34,14 @@ from evervec.server.requests import (
     media_type_of,
 )
 from evervec.server.router import Routes
-from evervec.server.routes.records import RecordIn, TicketOut, draft_of, read_record
+from evervec.server.routes.records import RecordIn, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
 from evervec.stores.values import Draft
 
 router = Routes("records")
 
 _NDJSON = {LINES, "application/ndjson", "application/jsonl", "application/json-lines"}
+_LINES = {"type": "string", "format": "ndjson"}
 _dump = TypeAdapter(Ticket).dump_json
 
 
@@ -55,7 +56,7 @@ class LineIn(RecordIn):
     responses={
         200: {
             "description": "A ticket for each line, in order; after an error, a problem document.",
-            "content": {LINES: {"schema": TicketOut.model_json_schema()}},
+            "content": {LINES: {"schema": _LINES | {"description": "Lines of `TicketOut`."}}},
         }
     },
     response_class=Response,
@@ -65,7 +66,7 @@ class LineIn(RecordIn):
             "description": "One record per line, as for `POST /v1/records`.",
             "content": {
                 LINES: {
-                    "schema": {"type": "string", "format": "ndjson"},
+                    "schema": _LINES | {"description": "Lines of `RecordIn`."},
                     "example": '{"kind": "note", "id": 1, "text": "one"}\n'
                     '{"kind": "note", "id": 2, "text": "two"}\n',
                 }
@@ -73,7 +74,7 @@ class LineIn(RecordIn):
         }
     },
 )  # fmt: skip
-async def batch(
+async def add_records(
     request: Request,
     view: KindWriterView,
     kind: Annotated[
@@ -211,7 +212,7 @@ class _Batch:
         tickets: list[bytes] = []
         try:
             for kind, group in _runs(drafts):
-                self._ev.tables.check_writable(kind)
+                self._ev.attachments.check_writable(kind)
                 for ticket in save_each(self._ev.store.changes, self._ev.tenant, kind, group):
                     if isinstance(ticket, EvervecError):
                         raise ticket

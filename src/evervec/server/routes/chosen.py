@@ -35,14 +35,14 @@ class CountOut(Shown):
 
 
 @router.on("POST /v1/records/count", "Count records", CountOut, 415)
-async def count(view: KindReaderView, body: ChosenIn) -> Response:
+async def count_records(view: KindReaderView, body: ChosenIn) -> Response:
     """All records of the tenant, or those of a kind, or those that fit a filter."""
     view.check_kind(body.kind)
     return answer(CountOut, {"count": await view.run(view.ev.count, body.kind, body.filter)})
 
 
 @router.on("POST /v1/records/delete", "Delete the records that fit a filter", CountOut, 415)
-async def delete_where(view: KindWriterView, body: DeletedIn) -> Response:
+async def delete_records(view: KindWriterView, body: DeletedIn) -> Response:
     """Returns how many. A request that was interrupted can be repeated."""
     view.check_kind(body.kind)
     do = partial(view.ev.delete_where, body.filter or {}, body.kind, dry_run=body.dry_run)

@@ -10,11 +10,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
+from inspect import cleandoc
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+
+from evervec.server.dashboard.assets import asset_response
+from evervec.server.problems import error_classes, status_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -36,6 +40,7 @@ nav ul { columns: 2; list-style: none; padding: 0; }
 .method { display: inline-block; font-weight: bold; min-width: 4.5rem; }
 """
 _INTRODUCTION = (
+    '<p><a href="./">Dashboard</a></p>'
     "<p>Send a key or a token as <code>Authorization: Bearer KEY</code>. Errors are problem "
     'documents: see <a href="#schema-ProblemDocument">ProblemDocument</a>. As OpenAPI: '
     '<a href="openapi.json">openapi.json</a>.</p>'
@@ -55,6 +60,12 @@ async def docs(request: Request) -> Response:
 @router.get("/docs/style.css")
 async def style() -> Response:
     return Response(_STYLE, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
+
+
+@router.get("/favicon.ico")
+async def favicon() -> Response:
+    """Browsers ask for it at this address, also on pages that name another icon."""
+    return asset_response("", "favicon.ico")
 
 
 def docs_page(described: Json) -> str:
@@ -79,6 +90,8 @@ def docs_page(described: Json) -> str:
         *(_operation(*each) for each in operations),
         "<h2>Schemas</h2>",
         *(_schema(name, schema) for name, schema in sorted(schemas.items())),
+        "<h2>Errors</h2>",
+        *map(_error, error_classes()),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -145,6 +158,15 @@ def _schema(name: str, schema: Json) -> str:
         ),
     ]
     return "".join(parts) + "</section>"
+
+
+def _error(kind: type[Exception]) -> str:
+    """The section that the `type` of a problem document leads to."""
+    name = kind.__name__
+    return (
+        f'<section id="error-{name}"><h3>{_code(f"urn:evervec:{name}")}</h3>'
+        f"<p>{_text(cleandoc(kind.__doc__ or ''))} Status {_code(str(status_of(kind)))}.</p></section>"
+    )
 
 
 def _type(schema: Json) -> str:

@@ -20,6 +20,7 @@ from evervec.maintenance.metrics import (
     usage_metrics,
 )
 from evervec.server.access import ReaderView, View
+from evervec.server.access_log import log_request
 from evervec.server.answers import Shown, answer, shows
 from evervec.server.readiness import State, summary
 from evervec.server.requests import Scope
@@ -56,7 +57,7 @@ class ReadyOut(Shown):
 
 
 @router.get("/healthz", summary="Liveness check", responses={200: {"model": AliveOut}})
-async def healthz() -> Response:
+async def check_health() -> Response:
     """Public; it checks nothing."""
     return answer(AliveOut, {"status": "ok"})
 
@@ -72,7 +73,7 @@ async def healthz() -> Response:
         },
     },
 )
-async def readyz(request: Request) -> Response:
+async def check_readiness(request: Request) -> Response:
     """Store, disk, index, provider and the service's workers, each with a reason. It is public, so
     the details are only in the service's log."""
     shown = summary(await request.app.state.readiness.parts())
@@ -83,7 +84,7 @@ async def readyz(request: Request) -> Response:
     "GET /metrics", "Metrics for Prometheus", None, response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )  # fmt: skip
-async def metrics(request: Request, view: ReaderView) -> Response:
+async def get_metrics(request: Request, view: ReaderView) -> Response:
     """Of the key's tenant; for a platform admin, of all tenants."""
     # an admin's request does not wait in a tenant's turn
     run = view.service.run if view.everyone else view.run
@@ -99,7 +100,17 @@ class Counts:
         self.answers: Counter[tuple[str, str, str, int]] = Counter()
         self._tenants: set[str] = set()
 
-    def __call__(self, scope: Scope, status: int) -> None:
+    @property
+    def requests(self) -> int:
+        return self.answers.total()
+
+    @property
+    def errors(self) -> int:
+        """Requests that the service failed to answer, and those that were cut off."""
+        return sum(n for (*_, status), n in self.answers.items() if status >= 500 or not status)
+
+    def __call__(self, scope: Scope, status: int, seconds: float) -> None:
+        log_request(scope, status, seconds)
         caller, route = scope.get("caller"), scope.get("route")
         tenant = self._bounded(caller.tenant) if caller else ""
         path = getattr(route, "path_format", "") if route else ""

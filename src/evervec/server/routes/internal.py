@@ -58,7 +58,7 @@ class DeliveredOut(Shown):
 
 
 @router.on("POST /internal/dispatch", "Dispatch due jobs", DispatchedOut)
-async def dispatch(request: Request, limit: Limit = 10) -> Response:
+async def dispatch_jobs(request: Request, limit: Limit = 10) -> Response:
     """For a scheduler: claims jobs and sends each to the worker endpoint, through QStash or by a
     direct request. Requires `CRON_SECRET`."""
     service: Service = request.app.state.service
@@ -82,7 +82,7 @@ async def dispatch(request: Request, limit: Limit = 10) -> Response:
         }
     },
 )
-async def worker(request: Request) -> Response:
+async def deliver_job(request: Request) -> Response:
     """For QStash or the dispatcher, with a signature or `WORKER_SECRET`. 200: the job is done, or
     there is nothing to do, or the record failed; 503: something is unavailable, so deliver
     it again."""

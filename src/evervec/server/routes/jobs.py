@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from evervec.model.basics import make_cursor
-from evervec.model.jobs import Job, Status
+from evervec.model.jobs import Job, Status, TimelineEvent
 from evervec.model.records import Content
 from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.access import ReaderView, View, WriterView
@@ -64,11 +64,22 @@ class ContentsOut(Shown):
     content: ContentOut | None = Field(description="null: the record's vectors are to be removed")
 
 
+@shows(TimelineEvent)
+class TimelineEventOut(Shown):
+    """One step on the way of a change to the index."""
+
+
+class TimelineOut(Shown):
+    """The way of a change to the index, in order."""
+
+    events: list[TimelineEventOut]
+
+
 JobId = Annotated[int, Path(ge=0, lt=1 << 63)]
 
 
 @router.on("GET /v1/jobs", "List jobs", JobsOut)
-async def jobs(
+async def list_jobs(
     view: ReaderView,
     status: Status | None = None,
     kind: Annotated[str | None, Query(min_length=1)] = None,
@@ -88,20 +99,28 @@ async def jobs(
 
 
 @router.on("GET /v1/jobs/{id}", "Get a job", JobOut, 404)
-async def job(view: ReaderView, id: JobId) -> Response:
+async def get_job(view: ReaderView, id: JobId) -> Response:
     return answer(JobOut, await _find(view, id))
 
 
 @router.on("GET /v1/jobs/{id}/content", "Look at the content of a job", ContentsOut, 404)
-async def content(view: WriterView, id: JobId) -> Response:
+async def get_job_content(view: WriterView, id: JobId) -> Response:
     """The record, or the boxed record that the job carries, which no reader sees yet. Nothing
     changes."""
     await _find(view, id)
     return answer(ContentsOut, {"content": await view.run(view.queue.peek, id)})
 
 
+@router.on("GET /v1/jobs/{id}/timeline", "Get the way of a job's latest change", TimelineOut, 404)
+async def get_job_timeline(view: ReaderView, id: JobId) -> Response:
+    """When it was saved, claimed, embedded and searchable, attempt by attempt."""
+    await _find(view, id)
+    found = await view.run(view.queue.timeline, id)
+    return answer(TimelineOut, {"events": [redacted(view.caller, event) for event in found]})
+
+
 @router.on("PATCH /v1/jobs/{id}", "Change a job's priority", JobOut, 404, 415)
-async def reorder(view: WriterView, id: JobId, body: PriorityIn) -> Response:
+async def set_job_priority(view: WriterView, id: JobId, body: PriorityIn) -> Response:
     """Jobs of a higher priority are claimed first."""
     await _find(view, id)
     async with view.audited("job.priority", f"{id} to {body.priority}"):
@@ -110,7 +129,9 @@ async def reorder(view: WriterView, id: JobId, body: PriorityIn) -> Response:
 
 
 @router.on("POST /v1/jobs/{id}/retry", "Retry a failed job", JobOut, 404, 409)
-async def retry(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
+async def retry_job(
+    view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Resets its attempts and its error."""
 
     async def do() -> Response:
@@ -123,7 +144,9 @@ async def retry(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = N
 
 
 @router.on("POST /v1/jobs/{id}/cancel", "Remove a pending or failed job", CancelledOut, 404, 409)
-async def cancel(view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None) -> Response:
+async def cancel_job(
+    view: WriterView, id: JobId, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Its history is kept."""
 
     async def do() -> Response:

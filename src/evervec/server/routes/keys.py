@@ -145,7 +145,7 @@ KeyId = Annotated[
 
 
 @router.on("POST /v1/keys", "Create a key", NewKeyOut, 409, 415, status=201)
-async def create(view: KeyAdminView, body: KeyIn) -> Response:
+async def create_key(view: KeyAdminView, body: KeyIn) -> Response:
     """The key is shown only once: only its hash is stored."""
     if view.caller.key is None and body.role is not Role.ADMIN:
         raise Problem(
@@ -160,7 +160,7 @@ async def create(view: KeyAdminView, body: KeyIn) -> Response:
 
 
 @router.on("GET /v1/keys", "List keys", KeysOut)
-async def keys(
+async def list_keys(
     view: KeyAdminView, tenant: Annotated[str | None, Query(min_length=1)] = None
 ) -> Response:
     """Keys of all tenants, or of one."""
@@ -168,7 +168,7 @@ async def keys(
 
 
 @router.on("POST /v1/keys/{id}/revoke", "Revoke a key, or a token", RevokedOut, 404)
-async def revoke(view: KeyAdminView, id: KeyId) -> Response:
+async def revoke_key(view: KeyAdminView, id: KeyId) -> Response:
     """The key and its tokens become invalid at once; requests in progress with them end within two
     seconds."""
     try:
@@ -182,7 +182,7 @@ async def revoke(view: KeyAdminView, id: KeyId) -> Response:
 @router.on(
     "POST /v1/keys/{id}/rotate", "Replace a key without downtime", NewKeyOut, 404, 415, status=201
 )
-async def rotate(view: KeyAdminView, id: KeyId, body: RotateIn | None = None) -> Response:
+async def rotate_key(view: KeyAdminView, id: KeyId, body: RotateIn | None = None) -> Response:
     """Creates a key with the same tenant, agent and role. The old key stays valid for `overlap`
     seconds."""
     overlap = timedelta(seconds=body.overlap if body else _DEFAULT_OVERLAP)
@@ -195,7 +195,7 @@ async def rotate(view: KeyAdminView, id: KeyId, body: RotateIn | None = None) ->
 
 
 @router.on("POST /v1/tokens", "Create a token from your key", TokenOut, 409, 415, status=201)
-async def token(view: ReaderView, body: TokenIn) -> Response:
+async def create_token(view: ReaderView, body: TokenIn) -> Response:
     """For a program that should have fewer permissions than the key, for a limited time. A token is
     used like a key, and becomes invalid with its key."""
     key, settings = view.caller.key, view.service.ev.settings
@@ -219,7 +219,7 @@ async def token(view: ReaderView, body: TokenIn) -> Response:
 
 
 @router.on("GET /v1/audit", "Read the audit log", AuditOut)
-async def audit(
+async def list_audit_entries(
     view: KeyAdminView,
     tenant: Annotated[
         str | None, Query(min_length=1, description="`*`: actions on all tenants")

@@ -87,7 +87,7 @@ class PausedOut(Shown):
 
 
 @router.on("GET /v1/queue/stats", "Get statistics of the queue", StatsOut)
-async def stats(view: ReaderView) -> Response:
+async def get_queue_stats(view: ReaderView) -> Response:
     """Jobs of the tenant by status; for a platform admin of all tenants, or of one with
     `?tenant=`."""
     found = await view.run(view.queue.stats)
@@ -98,7 +98,7 @@ async def stats(view: ReaderView) -> Response:
 
 
 @router.on("POST /v1/queue/retry-failed", "Retry all failed jobs", RetriedOut, 415)
-async def retry_failed(
+async def retry_failed_jobs(
     view: WriterView,
     body: RetryFailedIn | None = None,
     idempotency_key: IdempotencyKey = None,
@@ -114,7 +114,7 @@ async def retry_failed(
 
 
 @router.on("POST /v1/queue/recover-stuck", "Recover jobs whose worker died", RecoveredOut, 415)
-async def recover_stuck(view: WriterView, body: RecoverIn | None = None) -> Response:
+async def recover_stuck_jobs(view: WriterView, body: RecoverIn | None = None) -> Response:
     """Those whose lease expired. Workers do this automatically."""
     threshold = body.threshold if body else None
     async with view.audited("queue.recover-stuck"):
@@ -123,7 +123,7 @@ async def recover_stuck(view: WriterView, body: RecoverIn | None = None) -> Resp
 
 
 @router.on("POST /v1/queue/purge", "Purge done or failed jobs", PurgedOut, 415)
-async def purge(
+async def purge_jobs(
     view: WriterView, body: PurgeIn, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Records and vectors are kept."""
@@ -141,7 +141,7 @@ async def purge(
 
 
 @router.on("POST /v1/queue/pause", "Stop workers from claiming jobs", PausedOut)
-async def pause(view: WriterView) -> Response:
+async def pause_queue(view: WriterView) -> Response:
     """Jobs of the tenant; for a platform admin of all tenants, or of one with `?tenant=`. Claimed
     jobs are finished."""
     async with view.audited("queue.pause"):
@@ -149,7 +149,7 @@ async def pause(view: WriterView) -> Response:
 
 
 @router.on("POST /v1/queue/resume", "Let workers claim jobs again", PausedOut)
-async def resume(view: WriterView) -> Response:
+async def resume_queue(view: WriterView) -> Response:
     """Ends a pause of the same scope. While all tenants are paused, a tenant that resumes stays
     paused."""
     async with view.audited("queue.resume"):

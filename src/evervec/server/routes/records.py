@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -37,6 +36,7 @@ from evervec.server.answers import (
     asked_wait,
     entity_tag,
     read_cursor,
+    read_filter_json,
     shows,
 )
 from evervec.server.idempotency import IDEMPOTENCY_KEY, KEY_SHAPE, checked_name, derived_id, once
@@ -152,9 +152,11 @@ class HistoryOut(Shown):
 
 PREFER = "`wait=30`: respond when it is embedded, or after so many seconds."
 IF_MATCH = "The record's ETag: only if it has not changed since."
-Prefer = Annotated[str | None, Header(description=PREFER)]
-IfMatch = Annotated[str | None, Header(description=IF_MATCH)]
-IfNoneMatch = Annotated[str | None, Header(description="The ETag that you already have.")]
+Prefer = Annotated[str | None, Header(alias="Prefer", description=PREFER)]
+IfMatch = Annotated[str | None, Header(alias="If-Match", description=IF_MATCH)]
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", description="The ETag that you already have.")
+]
 
 
 async def _kind(kind: Annotated[str, Path(min_length=1)]) -> str:
@@ -204,7 +206,7 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
         described("Idempotency-Key", "header", IDEMPOTENCY_KEY, **KEY_SHAPE),
     ],
 )  # fmt: skip
-async def add(request: Request) -> Response:
+async def add_record(request: Request) -> Response:
     """Saves the record and its embedding job in one transaction, and responds when both are
     durable. An unchanged record (text, title, metadata and weight) enqueues nothing."""
     view = view_of(request, request.query_params.get("tenant"), Role.WRITER, by_kind=True)
@@ -240,7 +242,7 @@ async def add(request: Request) -> Response:
 
 
 @router.on("GET /v1/records", "List records", RecordsOut)
-async def records(
+async def list_records(
     view: KindReaderView,
     kind: Annotated[str | None, Query(min_length=1)] = None,
     embedded: Annotated[
@@ -256,9 +258,10 @@ async def records(
     """Ordered by kind and id. `cursor`: from the previous page. A page with long texts has fewer
     than `limit` records."""
     view.check_kind(kind)
-    listed = partial(view.ev.records, kind, embedded=embedded, filter=_filter(filter))
+    given = None if filter is None else read_filter_json(filter)
+    listed = partial(view.ev.records, kind, embedded=embedded, filter=given)
     most = int(view.ev.settings.server_page_mb * 1e6)
-    found, more = await view.run(_page, listed, read_cursor(cursor, str, str), limit, most)
+    found, more = await view.run(bounded_page, listed, read_cursor(cursor, str, str), limit, most)
     last = make_cursor(found[-1].kind, found[-1].id) if more else None
     return answer(RecordsOut, {"records": found, "cursor": last})
 
@@ -266,7 +269,7 @@ async def records(
 @router.on(
     "GET /v1/records/{kind}/{id:path}/history", "List the attempts of a record", HistoryOut, 404
 )
-async def history(view: KindReaderView, kind: Kind, id: Id) -> Response:
+async def get_history(view: KindReaderView, kind: Kind, id: Id) -> Response:
     """Oldest first; empty for a record without attempts."""
     view.check_kind(kind)
     found = await view.run(view.ev.queue.history, kind, id)
@@ -280,7 +283,7 @@ async def history(view: KindReaderView, kind: Kind, id: Id) -> Response:
     "GET /v1/records/{kind}/{id:path}", "Get a record", RecordOut, 404,
     responses={304: {"description": "The record still matches `If-None-Match`."}},
 )  # fmt: skip
-async def get(
+async def get_record(
     view: KindReaderView, kind: Kind, id: Id, if_none_match: IfNoneMatch = None
 ) -> Response:
     """The current record, with its ETag; 404 while it is boxed."""
@@ -301,7 +304,7 @@ async def get(
         202: {"model": TicketOut, "description": "Searches no longer find it."},
     },
 )  # fmt: skip
-async def delete(
+async def delete_record(
     view: KindWriterView,
     kind: Kind,
     id: Id,
@@ -361,7 +364,7 @@ def _changed(ticket: Ticket) -> Problem:
     return Problem(412, f"{ticket.kind} {ticket.id!r} no longer matches If-Match: get it again")
 
 
-def _page(
+def bounded_page(
     listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
 ) -> tuple[list[Record], bool]:
     """Records up to a limit, or until their texts and data exceed `most` characters, and whether there may
@@ -380,15 +383,3 @@ def _page(
 
 def _data_size(data: Any) -> int:
     return 0 if data is None else len(to_json(data))
-
-
-def _filter(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Problem(422, 'filter: is not JSON, such as {"year": 2020}') from None
-    if not isinstance(found, dict):
-        raise Problem(422, 'filter: must be an object, such as {"year": 2020}')
-    return found

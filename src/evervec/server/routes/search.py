@@ -70,6 +70,9 @@ class SearchIn(Given):
         None,
         description="whether the service's reranker orders the hits; by default, if it has one",
     )
+    version: str | None = Field(
+        None, min_length=1, description="search this embedding version; default: the serving ones"
+    )
 
 
 class SimilarIn(Given):
@@ -144,7 +147,7 @@ async def search(request: Request) -> Response:
 
 
 @router.on("POST /v1/similar", "Find similar records", HitsOut, 415)
-async def similar(view: KindReaderView, body: SimilarIn) -> Response:
+async def find_similar(view: KindReaderView, body: SimilarIn) -> Response:
     """The records of the same kind that are nearest to a record by their vectors."""
     view.check_kind(body.kind)
     return _found(await view.run(partial(view.ev.similar, **dict(body))))
@@ -161,7 +164,7 @@ def _found(hits: Hits) -> Response:
 
 
 @router.on("POST /v1/wait", "Wait until a change is in the index", JobOut, 409, 415)
-async def wait(view: KindReaderView, body: WaitIn) -> Response:
+async def wait_for_change(view: KindReaderView, body: WaitIn) -> Response:
     """Returns the job when it is done; 409 if it failed, is not done in time, or is unknown."""
     ticket = await _settled(view, body.ticket, body.wait)
     job = await view.run(view.ev.wait, ticket, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -52,14 +53,14 @@ Tenant = Annotated[str, Depends(_tenant)]
 
 
 @router.on("GET /v1/usage", "Get usage and limits of the tenant", UsageOut)
-async def usage(view: ReaderView) -> Response:
+async def get_usage(view: ReaderView) -> Response:
     """Current records, bytes and chunks, today's tokens and money, and the limits."""
     used = await view.run(view.ev.usage)
     return answer(UsageOut, used, headers=quota_headers(used))
 
 
 @router.on("GET /v1/tenants/{tenant}/limits", "Get usage and limits of a tenant", UsageOut)
-async def limits(view: AdminView, tenant: Tenant) -> Response:
+async def get_limits(view: AdminView, tenant: Tenant) -> Response:
     """For platform admins."""
     return answer(UsageOut, await view.run(view.service.of(tenant).usage))
 
@@ -68,13 +69,16 @@ async def limits(view: AdminView, tenant: Tenant) -> Response:
 async def set_limits(view: AdminView, tenant: Tenant, body: LimitsIn) -> Response:
     """For platform admins. Other processes of the store apply it within a second. Existing data is
     kept, even beyond the limits."""
-    return answer(UsageOut, await view.run(_set, view, tenant, Limits(**body.model_dump())))
+    await change_limits(view, tenant, Limits(**body.model_dump()))
+    return answer(UsageOut, await view.run(view.service.of(tenant).usage))
 
 
-def _set(view: View, tenant: str, limits: Limits) -> Usage:
-    ev = view.service.of(tenant)
-    ev.set_limits(limits)
-    return ev.usage()
+async def change_limits(view: View, tenant: str, limits: Limits) -> None:
+    """Set the limits of a tenant, with an audit entry that names them."""
+    given = {name: value for name, value in asdict(limits).items() if value is not None}
+    shown = ", ".join(f"{name} {value:g}" for name, value in given.items()) or "the defaults"
+    async with view.audited("tenant.limits", f"{tenant}: {shown}"):
+        await view.run(view.service.of(tenant).set_limits, limits)
 
 
 def quota_headers(used: Usage) -> dict[str, str]:

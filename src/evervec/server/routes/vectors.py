@@ -56,7 +56,7 @@ class VectorsOut(Shown):
 
 
 @router.on("POST /v1/vectors", "Get the vectors of records", VectorsOut, 415)
-async def vectors(view: KindReaderView, body: VectorsIn) -> Response:
+async def get_vectors(view: KindReaderView, body: VectorsIn) -> Response:
     """Of the version that serves searches, one for each chunk. They are those that searches use:
     of the last embedded text, which may be older than the record's current one."""
     view.check_kind(body.kind)

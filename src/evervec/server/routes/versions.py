@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from evervec.model.records import Version
 from evervec.model.reports import MigrationStatus, Tally, VerifyReport
+from evervec.model.verification import repair_target
 from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import Given, Shown, answer, shows
 from evervec.server.keys import Role
@@ -39,6 +40,10 @@ class VerifyIn(Given):
 
     repair: bool = False
     quick: bool = False
+    kind: str | None = Field(default=None, description="check only this kind")
+    faults: list[str] | None = Field(
+        default=None, max_length=10, description="repair only records with one of these faults"
+    )
 
 
 @shows(Tally)
@@ -52,7 +57,7 @@ class VerifyOut(Shown):
 
 
 @router.on("GET /v1/versions", "List embedding versions", VersionsOut)
-async def versions(view: ReaderView) -> Response:
+async def list_versions(view: ReaderView) -> Response:
     """Which model made which vectors, for the tenant's kinds and with counts of its records."""
     found = await view.run(view.ev.versions, all_tenants=view.everyone)
     return answer(VersionsOut, {"versions": found})
@@ -66,10 +71,12 @@ async def verify(view: ReaderView, body: VerifyIn | None = None) -> Response:
     asked = body or VerifyIn()
     if asked.repair:
         view.caller.require(Role.WRITER)
-    async with view.audited("index.repair") if asked.repair else nullcontext():
+    what = repair_target(asked.kind, asked.faults)
+    async with view.audited("index.repair", what) if asked.repair else nullcontext():
         report = await view.run(
-            view.ev.verify, asked.repair, quick=asked.quick, all_tenants=view.everyone
-        )
+            view.ev.verify, asked.repair, quick=asked.quick, all_tenants=view.everyone,
+            kind=asked.kind, faults=asked.faults,
+        )  # fmt: skip
     return answer(VerifyOut, report)
 
 
@@ -100,7 +107,7 @@ class MigrationOut(Shown):
 @router.on(
     "POST /v1/migrations", "Start a migration to another model", MigrationOut, 409, 415, status=202
 )
-async def begin(view: AdminView, body: MigrationIn) -> Response:
+async def begin_migration(view: AdminView, body: MigrationIn) -> Response:
     """Workers build the new version beside the old one, while searches and writes continue. The
     same request again continues the migration."""
 
@@ -118,14 +125,14 @@ async def begin(view: AdminView, body: MigrationIn) -> Response:
     "GET /v1/migrations", "Get the migration that is in progress or can still be rolled back",
     MigrationOut, 404,
 )  # fmt: skip
-async def current(view: AdminView) -> Response:
+async def get_migration(view: AdminView) -> Response:
     return answer(MigrationOut, await view.run(lambda: _current(view).status()))
 
 
 @router.on(
     "POST /v1/migrations/{step}", "Switch, roll back, retire or cancel", MigrationOut, 404, 409, 415
 )
-async def take(
+async def step_migration(
     view: AdminView,
     step: Literal["switch", "rollback", "retire", "cancel"],
     body: StepIn | None = None,

@@ -1,0 +1,264 @@
+"""The state of a store in sentences, the most important first.
+
+It asks only what is known without reading tables: gates of providers, pauses, counts that are kept or
+bounded, alerts of the last housekeeping, groups of failures, versions and workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evervec.errors import StoreClosed, StoreError
+from evervec.maintenance.alerts import Alerts
+from evervec.model.basics import as_datetime
+from evervec.model.history import EVERY_TENANT
+from evervec.model.reports import Gate, Sentence, WorkerState
+from evervec.model.wording import clock_time, counted, duration, shortened
+from evervec.stores import notes
+from evervec.stores.base import Store
+from evervec.stores.base.history import Bucket
+from evervec.stores.base.jobs import MOST_COUNTED, Backlog
+from evervec.tables.tables import Tables
+from evervec.versions.lifecycle import VersionLifecycle
+
+LEVELS = ("bad", "warn", "info", "ok")
+ALIVE_SECONDS = 60.0
+"""a worker that was not seen for so long counts as gone"""
+_PACE_SECONDS, _PUSH_SECONDS = 600, 180
+_GROUPS = 3
+_MANY = 1000
+"""open jobs for which the time left is told"""
+_LONGEST = 200
+_ALERTS = {"index": "bad", "tables": "bad", "lag": "warn", "streams": "warn", "transaction": "warn"}
+"""the alerts that become sentences, and how bad they are; others are told from what they are about"""
+_TOPICS = {"transaction": "database"}
+
+
+@dataclass(eq=False, repr=False)
+class Summary:
+    """What is to be said about a store, for one tenant or for all.
+
+    `discreet`: for readers who may not see hosts, paths, accounts or other tenants.
+    """
+
+    _store: Store
+    _lifecycle: VersionLifecycle
+    _tables: Tables
+    _alerts: Alerts
+    _capped: str | None
+    _tenant: str | None
+    _discreet: bool = False
+
+    def sentences(self) -> list[Sentence]:
+        """Never empty; the worst first, and of those as bad in this order."""
+        self._now = self._store.now()
+        self._backlog = self._store.jobs.backlog(self._tenant)
+        self._workers = self._store.workers.all()
+        found = [
+            *self._providers(), *self._raised(), *self._unworked(), *self._attached(),
+            *self._paused(), *self._failures(), *self._quotas(), *self._lost_workers(),
+            *self._migration(), *self._waiting(), *self._records(),
+        ]  # fmt: skip
+        return sorted(found, key=lambda sentence: LEVELS.index(sentence.level))
+
+    # what keeps work from being done
+    def _providers(self) -> Iterator[Sentence]:
+        for name, gate in self._gates():
+            who = "The embedding provider" if self._discreet else name
+            reason = "" if self._discreet else f": {shortened(gate.reason, _LONGEST)}"
+            since = clock_time(gate.since, self._now)
+            if gate.state == "outage":
+                text = f"{who} is unavailable since {since}{reason}; {self._wait()}; none is lost."
+                yield self._sentence("bad", "provider", text, gate.since)
+            else:
+                left = duration(max(0.0, gate.until - self._now))
+                text = f"{who} asked for a pause of {left} more{reason}; {self._wait()}."
+                yield self._sentence("warn", "provider", text, gate.since)
+        if self._capped is not None:
+            why = "its daily cap is reached" if self._discreet else self._capped
+            yield self._sentence("warn", "provider", f"Embedding is paused: {why}; {self._wait()}.")
+
+    def _gates(self) -> Iterator[tuple[str, Gate]]:
+        """The shut gates, by provider and model, of all versions of the store."""
+        specs = [c.spec for c in self._store.versions.collections() if c.state != "retired"]
+        for provider, model in sorted({(s.provider, s.model) for s in specs if s}):
+            gate = notes.GATE.of(f"{provider} {model}".strip()).get(self._store.shared)
+            if gate is not None:
+                yield f"{provider}:{model}".rstrip(":"), gate
+
+    def _unworked(self) -> Iterator[Sentence]:
+        alive = [w for w in self._workers if self._is_alive(w)]
+        if idle := [w.worker for w in alive if w.paused and not self._discreet]:
+            who = f"{idle[0]} is" if len(idle) == 1 else f"{len(idle)} workers are"
+            hint = f"resume with `evervec workers --resume {idle[0]}`"
+            yield self._sentence("warn", "workers", f"{who} paused.", hint=hint)
+        if not self._backlog.pending or not all(w.paused for w in alive):
+            return
+        if not self._done_since(_PUSH_SECONDS):  # in push mode, jobs are done without a worker
+            yield self._sentence(
+                "bad", "workers", f"No worker is running; {self._wait()}.",
+                hint="start one with `evervec worker`",
+            )  # fmt: skip
+
+    def _paused(self) -> Iterator[Sentence]:
+        paused = self._store.jobs.paused_tenants()
+        if EVERY_TENANT in paused:
+            text = f"The queue is paused; {self._wait()}."
+            yield self._sentence("warn", "queue", text, hint="resume it with `evervec resume`")
+        mine = paused & {self._tenant} if self._tenant else paused - {EVERY_TENANT}
+        if mine:
+            names = sorted(mine)
+            more = f" and {len(names) - _GROUPS} more" if len(names) > _GROUPS else ""
+            who = ", ".join(names[:_GROUPS]) + more
+            yield self._sentence(
+                "warn", "queue", f"{'Tenants are' if len(names) > 1 else 'A tenant is'} paused: {who}.",
+                hint=f"resume with `evervec --tenant {names[0]} resume`",
+            )  # fmt: skip
+
+    def _quotas(self) -> Iterator[Sentence]:
+        if self._tenant is None:
+            return
+        until = self._store.tenants.usage(self._tenant).waits_until
+        if until is not None:
+            text = f"Today's quota is used up: jobs wait until {until:%H:%M} UTC."
+            yield self._sentence("warn", "quota", text)
+
+    # what housekeeping found
+    def _raised(self) -> Iterator[Sentence]:
+        for episode in self._alerts.lasting():
+            level = _ALERTS.get(episode.name)
+            if level is None:
+                continue
+            text = _capital(shortened(episode.text, _LONGEST))
+            if self._discreet:
+                if episode.name != "index":
+                    continue
+                text = "The vector index is unavailable"
+            topic = _TOPICS.get(episode.name, episode.name)
+            yield self._sentence(level, topic, f"{text}.", episode.since)
+
+    def _attached(self) -> Iterator[Sentence]:
+        if self._discreet:
+            return
+        try:
+            for kind, trouble in self._tables.alarms():
+                text = f"The table of {kind}: {shortened(trouble, _LONGEST)}."
+                yield self._sentence("bad", "tables", text, hint="see `evervec tables`")
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            text = f"Attached tables cannot be checked: {shortened(str(error), _LONGEST)}."
+            yield self._sentence("warn", "tables", text)
+
+    def _failures(self) -> Iterator[Sentence]:
+        failed = self._backlog.failed
+        if not failed:
+            return
+        groups = self._store.failures.groups(
+            self._tenant, kind=None, dismissed=False, limit=_GROUPS
+        )
+        parts = [
+            f"{g.open:,}{'+' * (g.open >= 1000)} of {g.kind}: {shortened(g.message, 80)}"
+            for g in groups
+            if g.open
+        ]
+        why = "" if self._discreet or not parts else f" ({'; '.join(parts)})"
+        text = f"{_capital(_many(failed, 'record'))} failed and {_wait_verb(failed)} for you{why}."
+        since = min((g.first_seen.timestamp() for g in groups), default=None)
+        yield self._sentence("bad", "failures", text, since, "see `evervec failures`")
+
+    def _lost_workers(self) -> Iterator[Sentence]:
+        lost = [w for w in self._workers if not self._is_alive(w)]
+        if not lost or self._discreet:
+            return
+        last = max(w.seen_at.timestamp() for w in lost)
+        who = lost[0].worker if len(lost) == 1 else f"{len(lost)} workers"
+        text = (
+            f"{who} {'was' if len(lost) == 1 else 'were'} last seen at "
+            f"{clock_time(last, self._now)}; {'its' if len(lost) == 1 else 'their'} jobs are "
+            "taken over by others."
+        )
+        yield self._sentence("warn", "workers", text, last)
+
+    # what is under way
+    def _migration(self) -> Iterator[Sentence]:
+        name = self._lifecycle.current()
+        if name is None:
+            return
+        pairs = self._lifecycle.pairs(name)
+        building = [pair.new for pair in pairs if pair.new.state == "building"]
+        if not building:
+            text = f"{name} serves; the version before it is kept for a rollback."
+            hint = "drop it with `evervec migrate --retire`"
+            yield self._sentence("info", "migration", text, hint=hint)
+            return
+        open_jobs = sum(self._store.jobs.open_jobs(c.version) for c in building)
+        if not all(self._lifecycle.is_filled(c) for c in building):
+            left = f"records are being enqueued, {_many(open_jobs, 'job')} so far"
+        elif open_jobs:
+            left = f"{_many(open_jobs, 'job')} left{self._time_left(open_jobs)}"
+        else:
+            left = "complete, ready to switch"
+        yield self._sentence("info", "migration", f"Migration to {name}: {left}.")
+
+    def _time_left(self, jobs: int) -> str:
+        """At the pace of the last minutes."""
+        if found := self._done_since(_PACE_SECONDS):
+            seconds = max(60.0, self._now - min(bucket.at for bucket in found))
+            done = sum(bucket.counts.done for bucket in found)
+            return f", about {duration(jobs * seconds / done)} at the present pace"
+        return ""
+
+    def _done_since(self, seconds: int) -> list[Bucket]:
+        """The minutes, of those since then, in which jobs were done."""
+        now = int(self._now)
+        found = self._store.history.buckets(None, None, 60, now - seconds, now + 60)
+        return [bucket for bucket in found if bucket.counts.done]
+
+    def _waiting(self) -> Iterator[Sentence]:
+        open_jobs = self._backlog.pending + self._backlog.processing
+        if open_jobs and any(self._is_alive(w) for w in self._workers):
+            left = self._time_left(open_jobs) if open_jobs > _MANY else ""
+            text = f"{_capital(self._wait(open_jobs))}{left}."
+            yield self._sentence("info", "queue", text)
+
+    def _records(self) -> Iterator[Sentence]:
+        if self._tenant is None:
+            records = self._store.tenants.records_in_all()
+        else:
+            records = self._store.tenants.usage(self._tenant).records
+        if not records:
+            hint = "add one with `evervec add` or `ev.add`"
+            yield self._sentence("ok", "records", "There are no records yet.", hint=hint)
+        elif self._backlog == Backlog(0, 0, 0):
+            all_ = "The one record is" if records == 1 else f"All {records:,} records are"
+            yield self._sentence("ok", "records", f"{all_} searchable.")
+        else:
+            yield self._sentence("info", "records", f"{counted(records, 'record')} in all.")
+
+    # wording
+    def _is_alive(self, worker: WorkerState) -> bool:
+        return self._now - worker.seen_at.timestamp() < ALIVE_SECONDS
+
+    def _wait(self, count: int | None = None) -> str:
+        jobs = self._backlog.pending if count is None else count
+        return f"{_many(jobs, 'record')} {_wait_verb(jobs)}" if jobs else "nothing waits"
+
+    def _sentence(
+        self, level: str, topic: str, text: str, since: float | None = None, hint: str | None = None
+    ) -> Sentence:
+        return Sentence(level, topic, text, as_datetime(since), hint)
+
+
+def _many(count: int, noun: str) -> str:
+    """A count that may have been cut off."""
+    return f"over {MOST_COUNTED:,} {noun}s" if count == MOST_COUNTED else counted(count, noun)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _wait_verb(count: int) -> str:
+    return "waits" if count == 1 else "wait"

@@ -1,0 +1,158 @@
+"""Live pages: the changing part of a page, rendered once for all who look at it.
+
+Everybody who may see the same and looks at the same address shares a feed. A feed renders its page
+when the store has changed, at most every two seconds, and sends it if it differs from before. All
+feeds together take at most a small share of the time: the more pages are open and the longer they
+take to render, the less often each is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+
+from evervec.server.deadlines import current_call, own_call
+from evervec.server.problems import KNOWN_ERRORS, Problem
+from evervec.server.service import Service
+
+log = logging.getLogger("evervec.server")
+
+LEAST_SECONDS = 2.0
+"""between two renderings of a page"""
+MOST_SECONDS = 5.0
+"""after which a page is rendered although no record has changed: jobs may have, and time passes"""
+_SHARE = 0.03
+"""of the time that rendering may take, for all feeds together"""
+_LONGEST_PAUSE = 60.0
+_KEEP_ALIVE = 15.0
+
+Render = Callable[[], Awaitable[str]]
+
+
+class _Feed:
+    """One page, for all who look at it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.event = b""
+        self.watchers = 0
+        self.changed = asyncio.Event()
+
+    def publish(self, event: bytes) -> None:
+        if event != self.event:
+            self.event = event
+            self.number += 1
+            self.changed.set()
+            self.changed = asyncio.Event()
+
+
+class Live:
+    """The feeds of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._settings = service.ev.settings
+        self._feeds: dict[Hashable, _Feed] = {}
+        self._watchers: Counter[str] = Counter()
+        """by tenant"""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._mark: asyncio.Future[int] | None = None
+        self._mark_until = 0.0
+
+    def check(self, tenant: str) -> None:
+        """Raise a `Problem` if a tenant, or all together, would leave no place for requests that
+        end: each live page is a request in progress."""
+        settings = self._settings
+        if 2 * self._watchers[tenant] >= settings.server_tenant_requests:
+            what = f"this tenant has {self._watchers[tenant]:,} live pages (server_tenant_requests)"
+        elif 2 * self._watchers.total() >= settings.server_requests:
+            what = f"the service has {self._watchers.total():,} live pages (server_requests)"
+        else:
+            return
+        raise Problem(429, f"{what}: close some", headers={"Retry-After": "10"})
+
+    async def stream(self, tenant: str, key: Hashable, render: Render) -> AsyncIterator[bytes]:
+        """Server-sent events with the page's changing part, until the client or the service
+        goes."""
+        call = current_call()
+        assert call is not None
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = _Feed()
+            # without the request's deadline: the feed outlives it
+            task = asyncio.get_running_loop().create_task(
+                self._run(key, feed, render), context=contextvars.Context()
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        feed.watchers += 1
+        self._watchers[tenant] += 1
+        seen = 0
+        try:
+            yield b"retry: 3000\n\n"
+            while not self._service.stopping.is_set() and not call.deadline.over:
+                call.restart()
+                if feed.number != seen:
+                    seen = feed.number
+                    yield feed.event
+                    continue
+                await call.pause(_KEEP_ALIVE, feed.changed, self._service.stopping)
+                if feed.number == seen:
+                    yield b": still here\n\n"
+        finally:
+            feed.watchers -= 1
+            self._watchers[tenant] -= 1
+            if not self._watchers[tenant]:
+                del self._watchers[tenant]
+
+    async def _run(self, key: Hashable, feed: _Feed, render: Render) -> None:
+        clock = asyncio.get_running_loop().time
+        try:
+            seen: int | None = None
+            due, pause = float("-inf"), LEAST_SECONDS
+            while feed.watchers and not self._service.stopping.is_set():
+                mark = await self._current_mark()
+                now = clock()
+                if mark != seen or now >= due:
+                    feed.publish(await self._rendered(render))
+                    seen, rendered = mark, clock()
+                    pause = self._pause(rendered - now)
+                    due = rendered + max(MOST_SECONDS, pause)
+                await asyncio.sleep(pause)
+        finally:
+            if self._feeds.get(key) is feed:
+                del self._feeds[key]
+
+    def _pause(self, took: float) -> float:
+        """Seconds until a page that took so long is rendered again."""
+        return min(_LONGEST_PAUSE, max(LEAST_SECONDS, took * len(self._feeds) / _SHARE))
+
+    async def _rendered(self, render: Render) -> bytes:
+        try:
+            with own_call(self._settings.server_seconds, self._service.calls):
+                return _event(await render())
+        except KNOWN_ERRORS as error:
+            log.debug("a live page was not rendered: %s", error)
+        except Exception:
+            log.exception("a live page was not rendered")
+        return _event("cannot be updated at present", "stale")
+
+    async def _current_mark(self) -> int | None:
+        """The store's mark, read once for all feeds."""
+        now = asyncio.get_running_loop().time()
+        if self._mark is None or now >= self._mark_until:
+            self._mark = asyncio.ensure_future(self._service.run(self._service.ev.store.mark))
+            self._mark_until = now + LEAST_SECONDS / 2
+        try:
+            return await asyncio.shield(self._mark)
+        except KNOWN_ERRORS:
+            return None
+
+
+def _event(data: str, name: str = "") -> bytes:
+    lines = data.replace("\r", "").split("\n")
+    head = f"event: {name}\n" if name else ""
+    return "".join([head, *(f"data: {line}\n" for line in lines), "\n"]).encode()

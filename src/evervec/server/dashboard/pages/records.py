@@ -1,0 +1,191 @@
+"""Records: lists by kind and metadata, and one record with its chunks and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from fastapi import Query
+
+from evervec.errors import DeadlineExceeded, EvervecError, InvalidArgument
+from evervec.facade import Evervec
+from evervec.model.basics import make_cursor
+from evervec.model.deadlines import deadline
+from evervec.model.jobs import Attempt, Job
+from evervec.model.records import Hit, Record
+from evervec.records.kinds import plain_data
+from evervec.server.access import ReaderView, View, WriterView
+from evervec.server.answers import MOST_AT_ONCE, read_cursor
+from evervec.server.dashboard.excerpts import Piece, pieces
+from evervec.server.dashboard.filter_form import TESTS, FilterForm
+from evervec.server.dashboard.paths import link
+from evervec.server.dashboard.rendering import Values
+from evervec.server.dashboard.routing import Done, Form, Pages, as_json
+from evervec.server.dashboard.tables import Table
+from evervec.server.problems import Problem, redacted
+from evervec.server.routes.records import Id, Kind, bounded_page
+
+router = Pages()
+
+_SIMILAR = 6
+_LONGEST_SHOWN = 60_000
+"""characters of a text that are shown"""
+_MOST_ATTEMPTS = 200
+_PAGE = 50
+_LIST_SECONDS = 3.0
+_TOO_LONG = (
+    "too few records pass this filter to list them in time: choose a kind or another filter, or see "
+    "Jobs for records that are not searchable yet"
+)
+_TYPED = 60
+"""characters up to which a person types the id to confirm"""
+
+
+# lists
+@router.page("/ui/records", "records.html")
+async def records(
+    view: ReaderView,
+    kind: str = "",
+    embedded: str = "",
+    cursor: str = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = _PAGE,
+) -> Values:
+    form = FilterForm.read(view.request.query_params)
+    kinds = await view.run(view.ev.kinds)
+    chosen = {"kind": kind, "embedded": embedded, **form.params}
+    values: Values = {
+        "kinds": sorted({*kinds, kind} - {""}), "kind": kind, "embedded": embedded, "form": form,
+        "tests": TESTS, "cursor": cursor, "wrong": "", "records": Table("records", []),
+        "tenant": view.request.query_params.get("tenant"), "own_tenant": view.tenant,
+    }  # fmt: skip
+    try:
+        listed = partial(
+            view.ev.records, kind or None, filter=form.filter(),
+            embedded={"yes": True, "no": False}.get(embedded),
+        )  # fmt: skip
+        place = read_cursor(cursor or None, str, str)
+        most = int(view.ev.settings.server_page_mb * 1e6)
+        found, more = await view.run(_page_in_time, listed, place, limit, most)
+    except DeadlineExceeded:
+        return values | {"wrong": _TOO_LONG}
+    except (Problem, InvalidArgument) as error:
+        wrong = error.detail if isinstance(error, Problem) else str(error)
+        return values | {"wrong": wrong}
+    following = None
+    if more:
+        end = make_cursor(found[-1].kind, found[-1].id)
+        asked = {"limit": None if limit == _PAGE else limit, "tenant": values["tenant"]}
+        following = link(view.request.scope, "records", **chosen, **asked, cursor=end)
+    hidden = frozenset({"data"})
+    return values | {"records": Table("records", found, hidden=hidden, more=following)}
+
+
+def _page_in_time(
+    listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
+) -> tuple[list[Record], bool]:
+    """A filter that hardly any record passes makes the store read all of them."""
+    with deadline(_LIST_SECONDS):
+        return bounded_page(listed, after, limit, most)
+
+
+# one record
+@dataclass(frozen=True, slots=True)
+class InVersion:
+    """A record in one embedding version."""
+
+    name: str
+    state: str
+    chunks: int | None
+    """that the index holds; None: none yet"""
+    current: bool
+    """they are of the latest change"""
+    job: Job | None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All that the page shows of a record."""
+
+    record: Record | None
+    jobs: list[Job]
+    attempts: list[Attempt]
+    versions: list[InVersion]
+    pieces: list[Piece]
+    chunks: int
+    similar: list[Hit] | None
+
+
+@router.page("/ui/records/{kind}/{id:path}", "record.html")
+async def record(view: ReaderView, kind: Kind, id: Id) -> Values:
+    found = await view.run(_whole, view.ev, kind, id)
+    if found.record is None and not found.jobs:
+        raise Problem(404, f"{kind} {id!r} does not exist in this tenant")
+    shown = [redacted(view.caller, attempt) for attempt in found.attempts[-_MOST_ATTEMPTS:]]
+    text = found.record.text if found.record else ""
+    data = None if found.record is None else plain_data(found.record.data)
+    return {
+        "kind": kind, "id": id, "record": found.record, "versions": found.versions,
+        "jobs": [redacted(view.caller, job) for job in found.jobs],
+        "attempts": Table("attempts", shown), "left_out": len(found.attempts) - len(shown),
+        "pieces": found.pieces, "chunks": found.chunks, "text": text,
+        "longest": _LONGEST_SHOWN, "similar": found.similar, "as_json": as_json,
+        "data": None if data is None else as_json(data),
+        "confirm": _confirmation(id), "tenant": view.request.query_params.get("tenant"),
+    }  # fmt: skip
+
+
+def _whole(ev: Evervec, kind: str, id: str) -> Whole:
+    jobs = ev.queue.jobs(kind=kind, id=id, limit=20)
+    record = ev.get(kind, id)
+    attempts = ev.queue.history(kind, id) if record or jobs else []
+    versions, borders = [], list[tuple[int, int]]()
+    for c in ev.store.versions.collections_of(ev.tenant):
+        if c.kind != kind or c.spec is None or c.state == "retired":
+            continue
+        entry = next(iter(ev.store.records.entries(ev.tenant, kind, [id], c.version)), None)
+        job = next((job for job in jobs if job.embedding_version == c.spec.name), None)
+        count = len(entry.chunks) if entry else None
+        versions.append(InVersion(c.spec.name, c.state, count, bool(entry and entry.current), job))
+        if entry and entry.current and c.state == "serving":
+            borders = [(chunk.start, chunk.end) for chunk in entry.chunks]
+    divided = pieces(min(len(record.text), _LONGEST_SHOWN), borders) if record else []
+    similar = None
+    if record is not None:
+        try:
+            found = ev.similar(kind, id, _SIMILAR)
+            similar = sorted(found, key=lambda hit: -(hit.similarity or 0.0))  # not by age
+        except EvervecError:  # it is not embedded yet, or the index is away: the rest is shown
+            similar = None
+    return Whole(record, jobs, attempts, versions, divided, len(borders), similar)
+
+
+def _confirmation(id: str) -> str:
+    """What a person types to delete a record: its id, unless that cannot be typed."""
+    plain = id.isascii() and id.isprintable() and id == id.strip() and len(id) <= _TYPED
+    return id if plain else "delete"
+
+
+@router.action("/ui/records/{kind}/{id:path}")
+async def change_record(view: WriterView, kind: Kind, id: Id, form: Form) -> str | Done:
+    if form.get("do") == "embed":
+        return await _embed(view, kind, id)
+    form.confirm(_confirmation(id))
+    seq = form.number("seq", "seq")
+    async with view.audited("record.delete", f"{kind}/{id}"):
+        ticket = await view.run(partial(view.ev.delete, kind, id, if_seq=seq))
+        if not ticket.accepted:
+            raise Problem(409, f"{kind} {id!r} has changed or is gone: look at it again")
+    tenant = view.request.query_params.get("tenant")
+    address = link(view.request.scope, "records", kind=kind, tenant=tenant)
+    return Done(f"{kind} {id[:80]!r} is deleted: searches no longer find it.", address)
+
+
+async def _embed(view: View, kind: str, id: str) -> str:
+    """Embed a record again; chunks that have not changed are reused."""
+    async with view.audited("record.enqueue", f"{kind}/{id}"):
+        if await view.run(view.ev.get, kind, id) is None:
+            raise Problem(404, f"{kind} {id!r} does not exist in this tenant")
+        await view.run(view.ev.queue.enqueue, kind, id)
+    return f"{kind} {id[:80]!r} is enqueued."
