@@ -45,12 +45,16 @@ if _typing.TYPE_CHECKING:
     from evervec.model.explanations import Explanation as Explanation
     from evervec.model.explanations import MatchedWord as MatchedWord
     from evervec.model.explanations import Reranked as Reranked
+    from evervec.model.failures import FailureGroup as FailureGroup
+    from evervec.model.history import HistoryPoint as HistoryPoint
+    from evervec.model.job_filters import JobFilter as JobFilter
     from evervec.model.jobs import Attempt as Attempt
     from evervec.model.jobs import EnqueueResult as EnqueueResult
     from evervec.model.jobs import Job as Job
     from evervec.model.jobs import Outcome as Outcome
     from evervec.model.jobs import Status as Status
     from evervec.model.jobs import Ticket as Ticket
+    from evervec.model.jobs import TimelineEvent as TimelineEvent
     from evervec.model.ranking import Rescore as Rescore
     from evervec.model.records import ChunkVector as ChunkVector
     from evervec.model.records import Content as Content
@@ -65,18 +69,22 @@ if _typing.TYPE_CHECKING:
     from evervec.model.reports import Exported as Exported
     from evervec.model.reports import Gate as Gate
     from evervec.model.reports import Imported as Imported
+    from evervec.model.reports import ImportedVectors as ImportedVectors
     from evervec.model.reports import Limits as Limits
     from evervec.model.reports import MigrationStatus as MigrationStatus
     from evervec.model.reports import ProcessResult as ProcessResult
+    from evervec.model.reports import Sentence as Sentence
     from evervec.model.reports import Spend as Spend
     from evervec.model.reports import Stats as Stats
     from evervec.model.reports import Usage as Usage
     from evervec.model.reports import VerifyReport as VerifyReport
+    from evervec.model.reports import WorkerState as WorkerState
     from evervec.opening import open as open
     from evervec.queue.queue import Queue as Queue
     from evervec.records.kinds import Kind as Kind
     from evervec.rerankers.base import Reranker as Reranker
     from evervec.settings import Settings as Settings
+    from evervec.tables.base import AttachedTable as AttachedTable
     from evervec.tables.base import Attachment as Attachment
     from evervec.versions.migration import Migration as Migration
     from evervec.worker.worker import Worker as Worker
@@ -95,18 +103,21 @@ _HOMES = {
     "facade": "Evervec",
     "model.deadlines": "deadline",
     "model.explanations": "Explanation MatchedWord Reranked",
-    "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket",
+    "model.failures": "FailureGroup",
+    "model.history": "HistoryPoint",
+    "model.job_filters": "JobFilter",
+    "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket TimelineEvent",
     "model.ranking": "Rescore",
     "model.records": "ChunkVector Content Hit Hits Record Vectors Version",
-    "model.reports": "Backfill Comparison Estimate Exported Gate Imported Limits "
+    "model.reports": "Backfill Comparison Estimate Exported Gate Imported ImportedVectors Limits "
     "MigrationStatus ProcessResult "
-    "Spend Stats Usage VerifyReport",
+    "Sentence Spend Stats Usage VerifyReport WorkerState",
     "opening": "open",
     "queue.queue": "Queue",
     "records.kinds": "Kind",
     "rerankers.base": "Reranker",
     "settings": "Settings",
-    "tables.base": "Attachment",
+    "tables.base": "AttachedTable Attachment",
     "versions.migration": "Migration",
     "worker.worker": "Worker",
 }

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evervec.embedders.base import AsyncEmbedder, Embedder
-from evervec.errors import InvalidArgument, SettingsError
+from evervec.errors import SettingsError
 from evervec.indexes.base import Index
 from evervec.indexes.location import open_located
 from evervec.model.records import ModelSpec
@@ -22,7 +22,6 @@ from evervec.records.drafts import check_name
 from evervec.rerankers.base import Reranker
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.tables.base import Attachment
 from evervec.tables.source import Source
 from evervec.telemetry.visible import without_secrets
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("evervec")
 
 _IN_MEMORY = ("memory:", ":memory:")
-_EMBEDDERS = ("ollama", "openai", "local", "hashing", "noop")
+_EMBEDDERS = ("ollama", "openai", "local", "st", "hashing", "noop")
 _OPENAI = "https://api.openai.com/v1"
 
 
@@ -72,7 +71,7 @@ def open_store(given: Any, settings: Settings) -> Store:
     `?immutable=1` SQLite creates no files beside it either."""
     from evervec.stores.sqlite import SqliteStore
 
-    url = _url(given)
+    url = store_url(given)
     if url in _IN_MEMORY:
         return SqliteStore(None, settings)
     if path := sqlite_path(url):
@@ -81,11 +80,11 @@ def open_store(given: Any, settings: Settings) -> Store:
         return SqliteStore(path, settings, read_only=read_only, immutable=immutable)
     scheme, _, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
-        with _extra("a PostgreSQL store", "postgres"):
+        with needing_extra("a PostgreSQL store", "postgres"):
             from evervec.stores.postgres import PostgresStore
         return PostgresStore(f"postgresql://{rest}", settings)
     if scheme == "duckdb" and rest.startswith("/"):
-        with _extra("a DuckDB store", "duckdb"):
+        with needing_extra("a DuckDB store", "duckdb"):
             from evervec.stores.duckdb import DuckdbStore
         return DuckdbStore(Path(rest[1:]), settings)
     raise SettingsError(
@@ -96,7 +95,7 @@ def open_store(given: Any, settings: Settings) -> Store:
 
 def sqlite_path(given: Any) -> Path | None:
     """The file of an SQLite store; None for other stores."""
-    url = _url(given)
+    url = store_url(given)
     scheme, found, rest = url.partition("://")
     if not found:
         return None if url in _IN_MEMORY else Path(url)
@@ -106,7 +105,7 @@ def sqlite_path(given: Any) -> Path | None:
     return Path(path if ask in ("mode=ro", "immutable=1") else rest[1:])
 
 
-def _url(given: Any) -> str:
+def store_url(given: Any) -> str:
     url: str = os.fspath(given or os.environ.get("EVERVEC_STORE") or "evervec.db")
     return url
 
@@ -126,30 +125,8 @@ def leaving_no_empty_store(given: Any) -> Iterator[None]:
         raise
 
 
-def plan_attachment(given: Any, wanted: Attachment, settings: Settings) -> tuple[Attachment, int]:
-    """The plan for attaching a table, and its approximate number of rows. Changes nothing; the
-    store need not exist."""
-    if path := sqlite_path(given):
-        from evervec.stores.sqlite.connections import Connections
-        from evervec.tables.sqlite import SqliteSource
-
-        with closing(Connections(path, settings.busy_seconds, read_only=True)) as file:
-            source = SqliteSource(file)
-            return source.plan(wanted), source.count(wanted)
-    if _url(given).startswith(("postgresql://", "postgres://")):
-        with _extra("a PostgreSQL store", "postgres"):
-            from evervec.stores.postgres.connections import Connections as Pool
-            from evervec.tables.postgres import PostgresSource
-        with closing(Pool(_url(given), settings)) as pool:
-            tables = PostgresSource(pool)
-            return tables.plan(wanted), tables.count(wanted)
-    raise InvalidArgument(
-        f"{without_secrets(_url(given))} cannot attach tables: use SQLite or PostgreSQL"
-    )
-
-
 @contextmanager
-def _extra(what: str, extra: str) -> Iterator[None]:
+def needing_extra(what: str, extra: str) -> Iterator[None]:
     """Name the extra to install if a package is missing."""
     try:
         yield
@@ -206,7 +183,7 @@ def _own_index(store: Store, settings: Settings) -> Index:
 def _separate_index(url: str, store: Store, settings: Settings) -> Index:
     scheme, _, place = url.partition("://")
     place = str(_folder_of(url) or place)
-    with _extra(f"a {scheme} index", scheme.rstrip("s")):
+    with needing_extra(f"a {scheme} index", scheme.rstrip("s")):
         if scheme == "lancedb" and place:
             from evervec.indexes.lancedb import LanceIndex
 
@@ -291,6 +268,19 @@ def _named(name: str, model: str, settings: Settings) -> Embedder:
         if not key and url == _OPENAI:
             raise SettingsError("OpenAI needs a key: set OPENAI_API_KEY, or give openai_key=")
         return OpenAIEmbedder(model, url=url, key=key, **_remote(settings))
+    if name == "st":
+        from evervec.embedders.st import StEmbedder
+
+        return StEmbedder(
+            model,
+            device=settings.st_device,
+            precision=settings.st_precision,
+            dimensions=settings.dimensions,
+            text_prompt=settings.st_text_prompt,
+            query_prompt=settings.st_query_prompt,
+            batch_tokens=settings.st_batch_tokens,
+            remote_code=settings.st_remote_code,
+        )
     if name == "hashing":
         from evervec.embedders.hashing import HashingEmbedder
 

@@ -61,7 +61,9 @@ class Settings:
         5.0, "how long to wait for a lock held by another process or transaction", least=0
     )
     keep_done_days: float = _setting(
-        7.0, "how long done jobs, attempts and tombstones are kept", least=0
+        7.0,
+        "how long done jobs, attempts and tombstones are kept; those of a followed stream stay",
+        least=0,
     )
     keep_dead_days: float = _setting(7.0, "how long dead letters are kept", least=0)
     housekeeping_seconds: float = _setting(60.0, "how often a worker runs housekeeping", least=0.01)
@@ -91,8 +93,22 @@ class Settings:
         2000, "characters of a text sent to Ollama at most, cut after the last whole word", least=16
     )
     dimensions: int = _setting(
-        0, "dimensions of a vector, for OpenAI and Ollama; 0: the model's default", least=0
+        0,
+        "dimensions of a vector, for OpenAI, Ollama and `st`; 0: the model's default",
+        least=0,
     )
+    st_device: str = _setting(
+        "", "devices of `st` models, such as cuda:0,cuda:1, mps or cpu; empty: all GPUs, else cpu"
+    )
+    st_precision: str = _setting(
+        "auto", "precision of `st` models: single, half, bfloat16; auto: half on GPUs"
+    )
+    st_batch_tokens: int = _setting(
+        0, "tokens that an `st` model runs at once; 0: 32768 on GPUs, else 1024", least=0
+    )
+    st_text_prompt: str = _setting("", "prompt before each text of an `st` model; empty: its own")
+    st_query_prompt: str = _setting("", "prompt before each query of an `st` model; empty: its own")
+    st_remote_code: bool = _setting(False, "run the Python code that comes with an `st` model")
     provider_batch: int = _setting(
         0, "texts in one call to OpenAI or Ollama; 0: as many as it accepts", least=0
     )
@@ -193,6 +209,12 @@ class Settings:
         50_000, "number of vectors at which pgvector builds an HNSW index; 0: never", least=0
     )
     pgvector_half: bool = _setting(False, "store vectors of new collections in half precision")
+    pgvector_partitions: int = _setting(
+        1,
+        "partitions of the table of vectors of new collections, each with an HNSW index",
+        least=1,
+        most=256,
+    )
     writer_lock_seconds: float = _setting(
         300.0, "how long the writer lock of a LanceDB index holds without renewal", least=0.05
     )
@@ -303,6 +325,9 @@ class Settings:
         3600.0, "longest lifetime of a token made from a key", least=0.1
     )
     tokens_per_key: int = _setting(1000, "tokens that may be made from one key per hour", least=1)
+    session_hours: float = _setting(
+        12.0, "hours after which the dashboard asks for the key again", least=0.01
+    )
     keep_audit_days: float = _setting(90.0, "how long entries of the audit log are kept", least=0)
     rate_per_second: float = _setting(
         100.0, "requests per second that an agent may make", least=0.01

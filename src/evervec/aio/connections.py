@@ -26,7 +26,7 @@ class CallersConnection:
         if is_of(conn, "sqlalchemy") and hasattr(conn, "registry"):
             conn = conn()  # the session of this task or thread, not that of another
         self._conn = conn
-        self.inner: Any = Reached(None, None) if _is_for_asyncio(conn) else conn
+        self.inner: Any = Reached(None, None) if is_for_asyncio(conn) else conn
 
     async def run(self, do: Callable[[], T]) -> T:
         """Run a call of the store in a thread: that of the connection if it has one, otherwise a
@@ -45,7 +45,7 @@ class CallersConnection:
         return await asyncio.wrap_future(submit("evervec-conn", work))
 
 
-def _is_for_asyncio(conn: Any) -> bool:
+def is_for_asyncio(conn: Any) -> bool:
     if any(is_of(conn, package) for package in ("sqlalchemy.ext.asyncio", "asyncpg", "aiosqlite")):
         return True
     return inspect.iscoroutinefunction(getattr(type(conn), "commit", None))

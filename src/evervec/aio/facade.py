@@ -178,6 +178,8 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
 
     export = operated(Evervec.export)
     import_ = operated(Evervec.import_)
+    export_pending = operated(Evervec.export_pending)
+    import_vectors = operated(Evervec.import_vectors)
     versions = awaited(Evervec.versions)
     usage = awaited(Evervec.usage)
     limits = awaited(Evervec.limits)
@@ -221,10 +223,19 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
 
     backfill = operated(Evervec.backfill)
     alerts = awaited(Evervec.alerts)
+    summary = awaited(Evervec.summary)
+    workers = awaited(Evervec.workers)
+    pause_worker = awaited(Evervec.pause_worker)
+    resume_worker = awaited(Evervec.resume_worker)
+    history = awaited(Evervec.history)
+    failures = awaited(Evervec.failures)
+    dismiss_failures = awaited(Evervec.dismiss_failures)
 
     # tables of the application
     attach = operated(Evervec.attach)
+    attach_again = operated(Evervec.attach_again)
     detach = operated(Evervec.detach)
+    tables = operated(Evervec.tables)
 
     verify = operated(Evervec.verify)
 

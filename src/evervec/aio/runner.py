@@ -61,8 +61,8 @@ class Runner:
 
     def __init__(self, ev: Evervec) -> None:
         own = ev.settings
-        is_local = not ev.store.url.startswith("postgresql:")
-        self.calls = LoopPool("async", own.async_threads or (_LOCAL if is_local else _REMOTE))
+        of_store = _LOCAL if ev.store.is_local else _REMOTE
+        self.calls = LoopPool("async", own.async_threads or of_store)
         of_queries = _REMOTE if is_remote(ev.embedder) else _MODEL
         self.queries = LoopPool("query", own.async_query_threads or of_queries)
         self.operations = LoopPool("operation", _LONG_OPERATIONS)
@@ -164,7 +164,7 @@ class Runner:
     def _save_group(
         self, tenant: str, kind: str, drafts: Sequence[Draft]
     ) -> Sequence[Ticket | EvervecError]:
-        self._ev.tables.check_writable(kind)
+        self._ev.attachments.check_writable(kind)
         return list(save_each(self._ev.store.changes, tenant, kind, drafts))
 
     # waiting

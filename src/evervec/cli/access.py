@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from evervec.cli.app import Where, command, write_audit
-from evervec.cli.jobs import read_time
+from evervec.cli.durations import read_time
 from evervec.cli.output import facts, print_json, print_table, say, show, show_list
 from evervec.model.reports import MOST_WEIGHT, Limits
 from evervec.server.audit import Audit
@@ -86,7 +86,13 @@ def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
 @click.option("--action", help="Only this action, e.g. record.delete.")
 @click.option("--key", "key_id", metavar="ID", help="Only actions with this key.")
 @click.option("--since", metavar="TIME", help="Only the last TIME, e.g. 7d.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1),
+    help="At most so many entries.",
+)
 def audit(where: Where, action: str | None, key_id: str | None, since: str | None, limit: int,
           as_json: bool) -> None:  # fmt: skip
     """Show the audit log: changes of keys, jobs and models, and deletes; newest first."""

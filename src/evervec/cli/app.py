@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import getpass
 import importlib
@@ -27,18 +28,31 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # a module is imported only when one of its commands runs
 _COMMANDS = {
-    "records": ("add", "get", "delete"),
+    "setup": ("init", "uninstall"),
+    "records": ("add", "sync", "get", "list", "delete"),
     "search": ("search", "similar", "kinds"),
-    "tables": ("attach", "detach", "import-pgai", "sync"),
+    "tables": ("attach", "detach", "tables", "import-pgai"),
+    "streams": ("follow",),
     "transfer": ("export", "import"),
-    "jobs": ("jobs", "job", "history", "retry", "recover", "purge", "cancel", "pause", "resume"),
+    "jobs": (
+        "jobs",
+        "job",
+        "retry",
+        "recover",
+        "purge",
+        "cancel",
+        "priority",
+        "pause",
+        "resume",
+    ),
+    "observation": ("history", "failures", "dismiss", "workers"),
     "migrate": ("migrate", "versions"),
     "index": ("verify", "backfill", "reindex"),
-    "operation": ("init", "status", "worker", "doctor", "demo"),
+    "operation": ("status", "worker", "doctor", "demo"),
     "service": ("serve", "mcp", "dispatch"),
     "access": ("keys", "audit", "limits"),
 }
-_TITLES = {"tables": "Existing data", "migrate": "Models"}
+_TITLES = {"tables": "Existing data", "streams": "Change streams", "migrate": "Models"}
 """of the sections in the help, where it is not the module's name"""
 _HOMES = {name: home for home, names in _COMMANDS.items() for name in names}
 
@@ -96,11 +110,11 @@ def write_audit(ev: Evervec, action: str, target: str = "", *, everyone: bool = 
 def _common(hidden: bool) -> list[click.Option]:
     return [
         click.Option(["--store"], metavar="URL", hidden=hidden,
-                     help="Path or URL of the store.  [$EVERVEC_STORE, else ./evervec.db]"),
+                     help="Path or URL of the store.  [$EVERVEC_STORE, evervec.toml, else ./evervec.db]"),
         click.Option(["--index"], metavar="URL", hidden=hidden,
                      help="URL of the vector index, or own.  [the store's current index]"),
         click.Option(["--embedder"], metavar="NAME", hidden=hidden,
-                     help="auto, ollama[:MODEL], openai[:MODEL], local[:MODEL], hashing or noop.  [auto]"),
+                     help="auto, ollama[:MODEL], openai[:MODEL], local[:MODEL], st:MODEL, hashing or noop.  [auto]"),
         click.Option(["--tenant"], metavar="T", hidden=hidden, help="Tenant.  [default]"),
         click.Option(["--app"], metavar="MODULE:EV", hidden=hidden,
                      help="Use the open store, with its kinds, of your own program."),
@@ -124,6 +138,10 @@ class Command(click.Command):
             if (value := ctx.params.pop(name, None)) is not None
         }
         ctx.obj = replace(ctx.obj or Where(), **given)
+        if os.path.exists("evervec.toml"):
+            from evervec.cli.config import load_config
+
+            load_config()
         return super().invoke(ctx)
 
 
@@ -137,7 +155,8 @@ class Commands(click.Group):
         home = _HOMES.get(cmd_name)
         if home is None:
             return None
-        attribute = cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name)
+        taken = keyword.iskeyword(cmd_name) or hasattr(builtins, cmd_name)
+        attribute = cmd_name.replace("-", "_") + "_" * taken
         found: click.Command = getattr(importlib.import_module(f"evervec.cli.{home}"), attribute)
         return found
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from evervec.cli.output import passage, progress, say, say_text, styled
+from evervec.cli.hits import passage, query_words
+from evervec.cli.output import progress, say, say_text, styled
 from evervec.facade import Evervec
 from evervec.opening import open
 
@@ -144,7 +145,8 @@ def _ask(ev: Evervec, question: str) -> None:
     say_text(f"   {styled(question + '?', 'bold')}")
     for hit in hits:
         say_text(f"     {styled(hit.id, 'cyan')}  (similarity {hit.similarity:.2f}, {took:.0f} ms)")
-        say_text(f"     {passage(hit.text, question, 150)}")
+        shown, _ = passage(hit.text, query_words(question, hit.text), 150)
+        say_text(f"     {shown}")
 
 
 def _edit_and_delete(ev: Evervec) -> bool:

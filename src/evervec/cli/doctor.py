@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evervec.cli.app import Where
-from evervec.cli.output import duration, embedder_advice, resume_command
+from evervec.cli.output import embedder_advice, resume_command
 from evervec.errors import EvervecError, SettingsError, VersionMismatch
+from evervec.model.wording import duration
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -114,12 +115,11 @@ def _index(ev: Evervec) -> Iterator[Finding]:
 
 
 def _tables(ev: Evervec) -> Iterator[Finding]:
-    for attached, _ in ev.tables.attached():
-        trouble = ev.tables.trouble(attached) or ev.tables.set_aside(attached)
-        if trouble:
-            yield Finding("table", "bad", trouble)
+    for table in ev.tables():
+        if table.trouble:
+            yield Finding("table", "bad", table.trouble)
         else:
-            yield Finding("table", "ok", f"{attached.table} is attached as {attached.kind}")
+            yield Finding("table", "ok", f"{table.table} is attached as {table.kind}")
 
 
 def _queue(ev: Evervec) -> Iterator[Finding]:

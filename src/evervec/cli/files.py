@@ -1,188 +1,298 @@
-"""Turns files into records: text, Markdown, source code, and the visible text of HTML.
-
-A record's id is the path relative to the given folder, so that a second run updates the same
-records.
-"""
+"""Adds files as records, and keeps the records of folders in sync with them."""
 
 from __future__ import annotations
 
-import glob
-import os
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from html.parser import HTMLParser
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
 from pathlib import Path
-from stat import S_ISREG
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
+from evervec.cli.output import progress, say
+from evervec.errors import InvalidArgument, InvalidRecord
+from evervec.files.document import NeedsPackage, Unreadable
+from evervec.files.folder import Folder, Found, Source, find, same_id
+from evervec.files.formats import NOT_TEXT, Readers, type_of
+from evervec.files.places import written_lines
+from evervec.model.wording import counted
+from evervec.records.drafts import LONGEST_ID
+from evervec.stores.notes import FOLDERS
 
-from evervec.chunking.structure import plain_title
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
+    from evervec.model.records import Record
 
-LARGEST = 10 << 20
-_SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "site-packages"}
-_HEADING = re.compile(r"^#[ \t]++(\S.*)$", re.MULTILINE)
-_GAP = re.compile(r"\n\s*\n")
-_LONGEST_TITLE = 200
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file to add, with its record id."""
-
-    path: Path
-    id: str
-    folder: Path | None = None
-    """the given folder in which the file was found, if any"""
-
-
-def find(named: Sequence[str]) -> tuple[list[Source], list[str]]:
-    """The files that match the given paths, folders and globs, and the id prefixes of the
-    folders."""
-    found: dict[str, Source] = {}
-    prefixes = []
-    for given in named:
-        paths = sorted(glob.glob(given, recursive=True)) if glob.has_magic(given) else [given]
-        if not paths:
-            raise click.UsageError(f"no file matches '{given}'")
-        for name in paths:
-            path = Path(name)
-            if path.is_dir():
-                base = path.resolve().name if path.is_absolute() else os.path.normpath(name)
-                base = "" if base == "." or base.startswith("..") else Path(base).as_posix() + "/"
-                prefixes.append(base)
-                sources: Iterable[Source] = (
-                    Source(file, base + file.relative_to(path).as_posix(), path)
-                    for file in _walk(path)
-                )
-            elif path.is_file():
-                sources = [Source(path, _id_of(path))]
-            else:
-                raise click.UsageError(f"file or folder '{name}' does not exist")
-            for source in sources:
-                other = found.setdefault(source.id, source)
-                if other is not source and not _is_same(other.path, source.path):
-                    raise click.UsageError(
-                        f"'{other.path}' and '{source.path}' would both have the id "
-                        f"'{source.id}': add them from a folder above both"
-                    )
-    return list(found.values()), prefixes
+COUNTED = ("added", "updated", "moved", "unchanged", "deleted", "skipped")
+_AT_ONCE = 200
+"""files saved in one transaction, at most"""
+_CHARACTERS = 4_000_000
+"""of the texts saved in one transaction, roughly"""
+_NAMED = 20
+"""skipped files that are named, at most"""
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
+def known_folders(ev: Evervec, kind: str) -> dict[str, Folder]:
+    """The folders of a kind's files, by name."""
+    noted = FOLDERS.of(kind, ev.tenant).get(ev.store.shared) or {}
+    return {name: Folder(**folder) for name, folder in noted.items()}
 
 
-def _id_of(path: Path) -> str:
-    return path.name if path.is_absolute() else Path(os.path.normpath(path)).as_posix()
+def kind_of_folder(ev: Evervec, folder: str) -> str:
+    """The kind of the files of a folder that were added before: `sync` after `add note notes/` must
+    not add them all again as another kind. `doc` if there are none."""
+    given = Path(folder).resolve()
+    kinds = [
+        kind
+        for kind in ev.kinds()
+        if any(
+            given.is_relative_to(known.path) or Path(known.path).is_relative_to(given)
+            for known in known_folders(ev, kind).values()
+        )
+    ]
+    if len(kinds) > 1:
+        raise InvalidArgument(
+            f"files of '{folder}' are records of the kinds {', '.join(kinds)}: name one with --kind"
+        )
+    return kinds[0] if kinds else "doc"
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for here, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS and f[0] != ".")
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(here, name)
+class FileRecords:
+    """Adds files as records of a kind. `told` is called with what became of each file and its id."""
+
+    def __init__(
+        self,
+        ev: Evervec,
+        kind: str,
+        counts: dict[str, int],
+        *,
+        quiet: bool,
+        told: Callable[[str, str], object] = lambda what, id: None,
+    ) -> None:
+        self._ev = ev
+        self._kind = kind
+        self._counts = counts
+        self._quiet = quiet
+        self._told = told
+        self._skipped = _Skipped()
+
+    def add(self, named: Sequence[str], root: str | None = None, *, sync: bool = False,
+            ignored: bool = False) -> None:  # fmt: skip
+        """Save the given files and folders; with `sync`, delete the records of files that are gone
+        from the folders."""
+        before = known_folders(self._ev, self._kind)
+        found = find(named, before, root, ignored=ignored)
+        if len(found.folders) > 1:
+            self._check_owners(found)
+        stored = self._stored(found) if sync else {}
+        moves = _Moves(self._ev, self._kind, stored, stored.keys() - found.sources.keys())
+        kept: set[str] = set()
+        with Readers() as readers, progress("saving", len(found.sources), quiet=self._quiet) as bar:
+            records = self._records(found, readers, kept)
+            for group in _groups(records):
+                for record in group:
+                    moves.give_vectors(record)
+                for ticket in self._ev.add_many(self._kind, group):
+                    kept.add(ticket.id)
+                    new = "moved" if ticket.id in moves.made else "added"
+                    what = new if ticket.is_new else "updated"
+                    self._count(what if ticket.enqueued else "unchanged", ticket.id)
+                    bar.advance()
+                if found.folders != before:
+                    self._note(found.folders)
+                    before = found.folders
+        if not self._quiet:
+            self._skipped.say()
+        for id in stored.keys() - kept:
+            self._ev.delete(self._kind, id)
+            if id not in moves.made.values():
+                self._count("deleted", id)
+
+    def _count(self, what: str, id: str) -> None:
+        self._counts[what] += 1
+        self._told(what, id)
+
+    def _records(self, found: Found, readers: Readers, kept: set[str]) -> Iterator[dict[str, Any]]:
+        """The records of the files that can be read. A file that cannot be read now, although it is
+        there, keeps its record."""
+        for source in found.sources.values():
+            try:
+                yield self._record(source, readers)
+            except (Unreadable, OSError) as error:
+                self._counts["skipped"] += 1
+                self._skipped.add(source, error)
+                if isinstance(error, OSError | NeedsPackage):
+                    kept.add(source.id)
+
+    def _record(self, source: Source, readers: Readers) -> dict[str, Any]:
+        kind = type_of(source.path)
+        if kind in NOT_TEXT:
+            raise _NotText(kind)
+        if source.leads_out():
+            raise Unreadable("a link to something outside the folder")
+        _check_id(source.id)
+        document, changed = readers.read(source.path)
+        text = _storable(document.text)
+        if len(text) > self._ev.settings.text_chars:
+            raise Unreadable(
+                f"it has more text than a record may have (setting text_chars: {len(text):,})"
+            )
+        metadata = {"path": source.id, "folder": source.folder, "type": kind}
+        if document.lines:
+            metadata["lines"] = written_lines(document.lines)
+        return {
+            "id": source.id,
+            "text": text,
+            "title": _storable(document.title) if document.title else None,
+            "metadata": metadata,
+            "updated_at": changed,
+        }
+
+    def _stored(self, found: Found) -> dict[str, bytes]:
+        """Id and digest of the records of files in the given folders."""
+        stored = {}
+        for record in _pages(self._ev, self._kind):
+            folder = record.metadata.get("folder")
+            if "path" in record.metadata and any(s.has(folder, record.id) for s in found.scopes):
+                stored[record.id] = _digest(record.title, record.text)
+        return stored
+
+    def _check_owners(self, found: Found) -> None:
+        """Refuse a file whose id is that of another file, which was added from another folder."""
+        for source in found.sources.values():
+            record = self._ev.get(self._kind, source.id)
+            owner = found.folders.get(str(record.metadata.get("folder"))) if record else None
+            if owner is None or record is None or record.metadata.get("folder") == source.folder:
+                continue
+            other = Path(owner.path, source.id)
+            if other != source.path and other.is_file():
+                raise InvalidArgument(same_id(other, source.path, source.id))
+
+    def _note(self, folders: dict[str, Folder]) -> None:
+        noted = {name: asdict(folder) for name, folder in folders.items()}
+        FOLDERS.of(self._kind, self._ev.tenant).put(self._ev.store.shared, noted)
 
 
-def snapshot(folder: str) -> dict[str, tuple[int, int]]:
-    """Size and modification time of every file in a folder, to detect changes."""
-    seen = {}
-    for path in _walk(Path(folder)):
+class _Moves:
+    """Files that have another id now: their vectors are taken over, not made again."""
+
+    def __init__(self, ev: Evervec, kind: str, stored: dict[str, bytes], gone: set[str]) -> None:
+        self._ev = ev
+        self._kind = kind
+        self._stored = stored
+        self._gone: defaultdict[bytes, list[str]] = defaultdict(list)
+        for id in gone:
+            self._gone[stored[id]].append(id)
+        self.made: dict[str, str] = {}
+        """the old id by the new one"""
+
+    def give_vectors(self, record: dict[str, Any]) -> None:
+        """Add the vectors of the record that has the same title and text, if its file is gone."""
+        if not self._gone or record["id"] in self._stored:
+            return
+        same = self._gone.get(_digest(record["title"], record["text"]))
+        if not same:
+            return
+        old = self.made[record["id"]] = same.pop()
+        model = next((v.name for v in self._ev.versions()
+                      if (v.kind, v.state) == (self._kind, "serving")), None)  # fmt: skip
+        found = self._ev.vectors(self._kind, [old]).get(old, [])
+        if not found or model is None or any(chunk.start is None for chunk in found):
+            return  # not embedded yet, or edited since
+        options = {name: part for name, part in record.items() if name != "text"}
+        options["vectors"] = {"model": model, "vectors": [chunk.vector for chunk in found]}
         try:
-            stat = path.stat()
-        except OSError:  # deleted since it was listed
-            continue
-        seen[str(path)] = (stat.st_size, stat.st_mtime_ns)
-    return seen
+            self._ev.draft(self._kind, record["text"], options)
+        except InvalidRecord:  # the chunks are cut in another way now
+            return
+        record["vectors"] = options["vectors"]
 
 
-def read(source: Source) -> dict[str, Any] | str:
-    """The record of a file, or the reason why it is skipped."""
-    try:
-        stat = source.path.stat()
-        if source.folder and _leads_out(source.path, source.folder):
-            return "a link to something outside the folder"
-        if not S_ISREG(stat.st_mode):
-            return "not a regular file"
-        if stat.st_size > LARGEST:
-            return f"larger than {LARGEST >> 20} MB"
-        content = source.path.read_bytes()
-    except OSError as error:
-        return error.strerror or str(error)
-    if b"\0" in content:
-        return "not text"
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return "not UTF-8 text"
-    title = None
-    suffix = source.path.suffix.lower()
-    if suffix in (".html", ".htm", ".xhtml"):
-        title, text = visible_text(text)
-    elif suffix in (".md", ".markdown") and (heading := _HEADING.search(text)):
-        title = plain_title(heading.group(1).rstrip())
-    if not text.strip():
-        return "empty"
-    return {
-        "id": source.id,
-        "text": text,
-        "title": title if title and len(title) <= _LONGEST_TITLE else source.id,
-        "metadata": {"path": source.id, "type": suffix.lstrip(".")},
-        "updated_at": stat.st_mtime,
-    }
+class _NotText(Unreadable):
+    """A file that is known by its name to hold no text."""
 
 
-def _leads_out(path: Path, folder: Path) -> bool:
-    return path.is_symlink() and not path.resolve().is_relative_to(folder.resolve())
-
-
-class _Visible(HTMLParser):
-    """Collects the visible text of a page."""
-
-    _HIDDEN = frozenset({"script", "style", "template", "noscript", "head", "svg"})
-    _BLOCKS = frozenset({
-        "p", "div", "section", "article", "li", "ul", "ol", "table", "tr", "h1", "h2", "h3", "h4",
-        "h5", "h6", "pre", "br", "hr", "dt", "dd", "blockquote", "header", "footer", "nav", "main",
-        "aside", "figure", "figcaption", "form",
-    })  # fmt: skip
+class _Skipped:
+    """The files that were skipped: those of a common reason are summed up."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self.title = ""
-        self._hidden: list[str] = []
-        self._in_title = False
+        self._types: Counter[str] = Counter()
+        self._extras: Counter[str] = Counter()
+        self._empty = 0
+        self._others: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in self._HIDDEN:
-            self._hidden.append(tag)
-        self._in_title = tag == "title"
-        if tag in self._BLOCKS:
-            self.parts.append("\n\n" if tag != "br" else "\n")
+    def add(self, source: Source, error: Exception) -> None:
+        if isinstance(error, _NotText):
+            self._types[str(error)] += 1
+        elif isinstance(error, NeedsPackage):
+            self._extras[error.extra] += 1
+        elif str(error) == "empty":
+            self._empty += 1
+        else:
+            reason = error.strerror if isinstance(error, OSError) else None
+            self._others.append(f"skipped {_short(source.path)}: {reason or error}")
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._hidden:
-            del self._hidden[self._hidden.index(tag) :]
-        self._in_title = False
-        if tag in self._BLOCKS:
-            self.parts.append("\n\n")
+    def say(self) -> None:
+        for line in self._others[:_NAMED]:
+            say(line, err=True)
+        if (more := len(self._others) - _NAMED) > 0:
+            say(f"skipped {counted(more, 'more file')} that cannot be read", err=True)
+        if self._types:
+            listed = ", ".join(f"{count} {kind}" for kind, count in self._types.most_common())
+            say(f"skipped {counted(self._types.total(), 'file')} without text ({listed})", err=True)
+        for extra, count in self._extras.items():
+            advice = f"pip install 'evervec[{extra}]' to read {'it' if count == 1 else 'them'}"
+            say(f"skipped {counted(count, f'{extra.upper()} file')}: {advice}", err=True)
+        if self._empty:
+            say(f"skipped {counted(self._empty, 'empty file')}", err=True)
 
-    def handle_data(self, data: str) -> None:
-        if self._in_title:
-            self.title += data
-        elif not self._hidden:
-            self.parts.append(re.sub(r"\s+", " ", data))
+
+def _short(path: Path) -> Path:
+    """A path as it is shown: below the working directory, if it is there."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def visible_text(html: str) -> tuple[str | None, str]:
-    """Title and visible text of a page."""
-    page = _Visible()
-    page.feed(html)
-    page.close()
-    paragraphs = (part.strip(" ") for part in _GAP.split("".join(page.parts)))
-    return " ".join(page.title.split()) or None, "\n\n".join(paragraphs).strip()
+def _check_id(id: str) -> None:
+    try:
+        size = len(id.encode())
+    except UnicodeEncodeError:
+        raise Unreadable("its name is not UTF-8: rename it") from None
+    if size > LONGEST_ID:
+        raise Unreadable(f"its path is longer than {LONGEST_ID} bytes")
+
+
+def _storable(text: str) -> str:
+    """A text without what no store accepts: NUL, and halves of characters, as JSON may have."""
+    if "\0" in text:
+        text = text.replace("\0", "")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
+def _digest(title: str | None, text: str) -> bytes:
+    return blake2b(f"{title or ''}\0{text}".encode(), digest_size=16).digest()
+
+
+def _groups(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Records that are saved together: few enough that little is lost by a kill."""
+    group: list[dict[str, Any]] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += len(record["text"])
+        if len(group) == _AT_ONCE or size >= _CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _pages(ev: Evervec, kind: str) -> Iterator[Record]:
+    after: Record | None = None
+    while page := ev.records(kind, after=after, limit=500):
+        yield from page
+        after = page[-1]

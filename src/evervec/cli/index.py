@@ -17,10 +17,10 @@ from evervec.cli.output import (
     show,
     styled,
 )
-from evervec.model.reports import QUICK
+from evervec.model.reports import FAULTS, QUICK
+from evervec.model.verification import records_to_check, repair_target
 
 if TYPE_CHECKING:
-    from evervec.facade import Evervec
     from evervec.model.reports import Backfill, VerifyReport
 
 
@@ -59,21 +59,34 @@ def _estimate(plan: Backfill) -> str:
 @click.option("--repair", is_flag=True, help="Repair and embed what is wrong, then verify again.")
 @click.option("--quick", is_flag=True, help="Do not compare the records' texts.")
 @click.option("--all-tenants", is_flag=True, help="Check the records of all tenants.")
-def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: bool) -> int:
+@click.option("--kind", metavar="KIND", help="Check only this kind.")
+@click.option(
+    "--fault", "faults", multiple=True, type=click.Choice(FAULTS),
+    help="With --repair: repair only records with this fault; repeatable.",
+)  # fmt: skip
+def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, kind: str | None,
+           faults: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
     """Check that index and records agree.
 
     Exit code 0: they agree. 1: something is wrong, or failed. 3: nothing is wrong, but some
     records wait for a worker, or could not be checked.
     """
+    if faults and not repair:
+        raise click.UsageError("--fault says what to repair: give --repair too")
     with where.opened() as ev:
 
         def check(repair: bool) -> VerifyReport:
-            with progress("verifying", _held(ev, all_tenants), quiet=as_json) as bar:
-                return ev.verify(repair, quick=quick, all_tenants=all_tenants, progress=bar.advance)
+            held = records_to_check(ev.versions(all_tenants=all_tenants), kind)
+            with progress("verifying", held, quiet=as_json) as bar:
+                return ev.verify(
+                    repair, quick=quick, all_tenants=all_tenants, kind=kind, faults=faults or None,
+                    progress=bar.advance,
+                )  # fmt: skip
 
         report, left, waits = check(repair), None, None
         if repair:
-            write_audit(ev, "index.repair", everyone=all_tenants)
+            what = repair_target(kind, faults)
+            write_audit(ev, "index.repair", what, everyone=all_tenants)
         if repair and not report.clean:
             process_all(ev, quiet=as_json)
             left = check(False)
@@ -91,13 +104,6 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, as_json: 
         elif left is None and not report.clean:
             say("to repair, run `evervec verify --repair`")
     return 1 if waits else _exit_code(left or report, quick)
-
-
-def _held(ev: Evervec, all_tenants: bool) -> int:
-    """Approximate number of records to check."""
-    if all_tenants:
-        return sum(version.items for version in ev.versions())
-    return sum(holding.items for holding in ev.store.versions.holdings(ev.tenant).values())
 
 
 def _exit_code(report: VerifyReport, quick: bool) -> int:

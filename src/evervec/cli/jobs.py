@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from evervec.cli.app import Where, command, write_audit
+from evervec.cli.durations import read_time
 from evervec.cli.output import (
     facts,
     print_json,
@@ -19,17 +19,23 @@ from evervec.cli.output import (
     show_list,
     styled,
 )
+from evervec.cli.selection import selecting
 from evervec.errors import EvervecError
+from evervec.model.job_filters import JobFilter
 from evervec.model.records import Content
+from evervec.model.wording import counted, duration
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
 
 
-@command("jobs", "evervec jobs --status failed")
-@click.option("--status", help="pending, processing, done or failed.")
-@click.option("--limit", default=20, show_default=True)
-def jobs(where: Where, status: str | None, limit: int, as_json: bool) -> None:
-    """List jobs."""
+@command("jobs", "evervec jobs --status failed --error timeout")
+@selecting
+@click.option("--limit", default=20, show_default=True, help="At most so many jobs.")
+def jobs(where: Where, wanted: JobFilter | None, limit: int, as_json: bool) -> None:
+    """List jobs, the newest first; of each status at most 10,000 are searched."""
     with where.opened() as ev:
-        found = ev.queue.jobs(status=status, limit=limit)
+        found = ev.queue.jobs_where(wanted or JobFilter(), limit=limit)
     show_list(as_json, found, "no jobs", {
         "job": "job_id", "kind": "kind", "id": "record_id", "status": "status",
         "attempts": lambda job: f"{job.attempts}/{job.max_attempts}", "due": "scheduled_for",
@@ -44,11 +50,14 @@ def job(where: Where, job_id: int, shows_content: bool, as_json: bool) -> None:
     """Show one job; with --content also its record, even if that is boxed."""
     with where.opened() as ev:
         found = ev.queue.get(job_id)
+        events = ev.queue.timeline(job_id)
         content = ev.queue.peek(job_id) if shows_content else None
     if found is None:
         raise EvervecError(f"job {job_id} does not exist")
     if as_json:
-        print_json(facts(found) | ({"content": content} if shows_content else {}))
+        print_json(
+            facts(found) | {"timeline": events} | ({"content": content} if shows_content else {})
+        )
         return
     print_table(
         ("what", "value"),
@@ -64,6 +73,17 @@ def job(where: Where, job_id: int, shows_content: bool, as_json: bool) -> None:
             ("error", found.error),
         ],
     )
+    say()
+    print_table(
+        ("event", "when", "attempt", "after", "worker", "error"),
+        [
+            (
+                e.what, f"{e.at:%Y-%m-%d %H:%M:%S.%f}"[:-3], e.attempt,
+                None if e.seconds is None else duration(e.seconds), e.worker, e.error,
+            )
+            for e in events
+        ],
+    )  # fmt: skip
     if shows_content:
         say()
         _show_content(content)
@@ -80,36 +100,44 @@ def _show_content(content: Content | None) -> None:
     say_text(content.text)
 
 
-@command("history", "evervec history doc README.md")
-@click.argument("kind")
-@click.argument("id")
-def history(where: Where, kind: str, id: str, as_json: bool) -> None:
-    """Show the attempts of a record, oldest first."""
-    with where.opened() as ev:
-        found = ev.queue.history(kind, id)
-    show_list(as_json, found, "no attempts yet", {
-        "attempt": "attempt", "when": "finished_at", "outcome": "outcome",
-        "embedded": "chunks_embedded", "reused": "chunks_reused", "worker": "worker",
-        "error": "error",
-    })  # fmt: skip
-
-
-@command("retry", "evervec retry --all")
+@command("retry", "evervec retry --error timeout --dry-run")
 @click.argument("job_id", type=int, required=False)
 @click.option("--all", "everything", is_flag=True, help="All failed jobs.")
-def retry(where: Where, job_id: int | None, everything: bool, as_json: bool) -> None:
-    """Retry failed jobs."""
-    if (job_id is None) is not everything:
-        raise click.UsageError("give a job id, or --all")
+@selecting
+@click.option("--dry-run", is_flag=True, help="Only say how many.")
+def retry(where: Where, job_id: int | None, everything: bool, wanted: JobFilter | None,
+          dry_run: bool, as_json: bool) -> None:  # fmt: skip
+    """Retry failed jobs: one, all, or those that fit (at most 10,000 at once)."""
+    _check_one(job_id, everything, wanted, dry_run)
     with where.opened() as ev:
-        if job_id is None:
-            count = ev.queue.retry_failed()
-            write_audit(ev, "queue.retry-failed")
-        else:
+        if job_id is not None:
             ev.queue.retry(job_id)
             write_audit(ev, "job.retry", str(job_id))
             count = 1
-    show(as_json, {"retried": count}, f"{count} jobs will be retried")
+        elif wanted is not None:
+            count = ev.queue.retry_where(wanted, dry_run=dry_run)
+            _audit_many(ev, "jobs.retry", wanted, dry_run)
+        else:
+            count = ev.queue.retry_failed()
+            write_audit(ev, "queue.retry-failed")
+    verb = "would" if dry_run else "will"
+    show(as_json, {"retried": count}, f"{count} jobs {verb} be retried")
+
+
+def _check_one(
+    job_id: int | None, everything: bool, wanted: JobFilter | None, dry_run: bool = False
+) -> None:
+    """Exactly one way to say which jobs; a dry run is for those that fit."""
+    if (job_id is not None) + everything + (wanted is not None) != 1:
+        raise click.UsageError("give a job id, --all, or options that select jobs")
+    if dry_run and wanted is None:
+        raise click.UsageError("--dry-run needs options that select jobs")
+
+
+def _audit_many(ev: Evervec, action: str, wanted: JobFilter, dry_run: bool) -> None:
+    if not dry_run:
+        given = {name: value for name, value in facts(wanted).items() if value}
+        write_audit(ev, action, json.dumps(given, default=str))
 
 
 @command("recover", "evervec recover --older-than 10min")
@@ -128,7 +156,13 @@ def recover(where: Where, older_than: str | None, as_json: bool) -> None:
 @click.option("--done", is_flag=True, help="Done jobs (records and vectors are kept).")
 @click.option("--dead", is_flag=True, help="Dead letters.")
 @click.option("--boxed", is_flag=True, help="With --dead: also those that hold a boxed record.")
-@click.option("--older-than", metavar="TIME", default="7d", show_default=True)
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    default="7d",
+    show_default=True,
+    help="Only jobs that ended before.",
+)
 def purge(
     where: Where, done: bool, dead: bool, boxed: bool, older_than: str, as_json: bool
 ) -> None:
@@ -144,14 +178,40 @@ def purge(
     show(as_json, {"purged": count}, f"{count} jobs purged")
 
 
-@command("cancel", "evervec cancel 42")
-@click.argument("job_id", type=int)
-def cancel(where: Where, job_id: int, as_json: bool) -> None:
-    """Remove a pending or failed job."""
+@command("cancel", "evervec cancel --kind page --older-than 1d --dry-run")
+@click.argument("job_id", type=int, required=False)
+@selecting
+@click.option("--dry-run", is_flag=True, help="Only say how many.")
+def cancel(where: Where, job_id: int | None, wanted: JobFilter | None, dry_run: bool,
+           as_json: bool) -> None:  # fmt: skip
+    """Remove pending or failed jobs: one, or those that fit (at most 10,000 at once)."""
+    _check_one(job_id, False, wanted, dry_run)
     with where.opened() as ev:
-        ev.queue.cancel(job_id)
-        write_audit(ev, "job.cancel", str(job_id))
-    show(as_json, {"cancelled": 1}, "1 job cancelled")
+        if job_id is not None:
+            ev.queue.cancel(job_id)
+            write_audit(ev, "job.cancel", str(job_id))
+            count = 1
+        else:
+            assert wanted is not None
+            count = ev.queue.cancel_where(wanted, dry_run=dry_run)
+            _audit_many(ev, "jobs.cancel", wanted, dry_run)
+    ending = "would be cancelled" if dry_run else "cancelled"
+    show(as_json, {"cancelled": count}, f"{counted(count, 'job')} {ending}")
+
+
+@command("priority", "evervec priority 10 --kind page")
+@click.argument("n", type=int)
+@selecting
+@click.option("--dry-run", is_flag=True, help="Only say how many.")
+def priority(where: Where, n: int, wanted: JobFilter | None, dry_run: bool, as_json: bool) -> None:
+    """Change the priority of the pending jobs that fit (at most 10,000 at once)."""
+    _check_one(None, False, wanted, dry_run)
+    assert wanted is not None
+    with where.opened() as ev:
+        count = ev.queue.set_priority_where(wanted, n, dry_run=dry_run)
+        _audit_many(ev, "jobs.priority", wanted, dry_run)
+    verb = "would get" if dry_run else "got"
+    show(as_json, {"changed": count}, f"{counted(count, 'job')} {verb} priority {n}")
 
 
 @command("pause", "evervec --tenant acme pause")
@@ -179,14 +239,3 @@ def resume(where: Where, as_json: bool) -> None:
     else:
         sentence = f"{where.tenant or 'the store'} was not paused"
     show(as_json, {"paused": paused}, sentence)
-
-
-_UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
-
-
-def read_time(text: str) -> timedelta:
-    """Parse a duration such as `30s`, `10min`, `2h` or `7d`."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|m|h|d)", text)
-    if not found:
-        raise click.UsageError(f"'{text}' is not a duration; write 30s, 10min, 2h or 7d")
-    return timedelta(seconds=float(found[1]) * _UNITS[found[2]])

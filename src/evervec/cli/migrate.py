@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from evervec.cli.app import Where, command, write_audit
-from evervec.cli.output import duration, print_json, progress, say, show, show_list
+from evervec.cli.output import estimate_line, print_json, progress, say, show, show_list
 from evervec.errors import EvervecError
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.model.reports import Comparison, Estimate, MigrationStatus
+    from evervec.model.reports import Comparison, MigrationStatus
     from evervec.versions.migration import Migration
 
 _STEPS = ("compare", "switch", "rollback", "retire", "cancel")
@@ -63,7 +63,7 @@ def migrate(
             return _take(ev, asked[0] if asked else None, as_json)
         plan = ev.estimate(to, kind=kind, all_tenants=True)
         if not as_json:
-            say(_estimate_line(plan))
+            say(estimate_line(plan))
         if dry_run:
             if as_json:
                 print_json(plan)
@@ -106,14 +106,6 @@ def _take(ev: Evervec, step: str | None, as_json: bool) -> int:
     status = migration.status()
     show(as_json, status, *_status_lines(status))
     return 0
-
-
-def _estimate_line(plan: Estimate) -> str:
-    money = f", {plan.money:.4f}" if plan.money else ""
-    return (
-        f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} "
-        f"tokens{money}; about {duration(plan.seconds)} of embedding, estimated from a sample"
-    )
 
 
 def _comparison_lines(compared: Comparison) -> list[str]:

@@ -1,60 +1,61 @@
-"""Commands for operation: init, status, worker, doctor, demo."""
+"""Commands for operation: status, worker, doctor, demo."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from evervec.cli.app import Where, command
+from evervec.cli.fleet import run_fleet
+from evervec.cli.narration import narrated
 from evervec.cli.output import (
     ago,
-    duration,
     embedder_advice,
     print_json,
     process_all,
     resume_command,
     say,
-    show,
+    stream_line,
     styled,
 )
 from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
+from evervec.model.history import sum_points
+from evervec.model.wording import duration
+from evervec.runtime.threads import handling_signals
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.model.reports import Usage
-    from evervec.tables.base import Attachment
-
-
-@command("init", "evervec --store notes.db init")
-def init(where: Where, as_json: bool) -> None:
-    """Create the store, if it does not exist yet."""
-    with where.opened(make=True) as ev:
-        facts = {"store": ev.store.url, "embedder": ev.embedder.name, "model": ev.embedder.model}
-    model = f" ({facts['model']})" if facts["model"] else ""
-    ready = f"{facts['store']} is ready; embedder: {facts['embedder']}{model}"
-    show(as_json, facts, ready, "next: evervec add KIND FILES…")
+    from evervec.model.reports import Sentence, Usage
 
 
 @command("status", "evervec status --watch")
-@click.option("--watch", is_flag=True, help="Refresh every second.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
 def status(where: Where, watch: bool, as_json: bool) -> None:
-    """Show jobs by status, alerts, versions and workers."""
+    """Say what is wrong and what is under way; show jobs, versions and workers.
+
+    With --watch it is refreshed; where the output is no terminal, the sentences are printed again when
+    they change.
+    """
     with where.opened() as ev:
         if as_json:
             stats = ev.queue.stats()
             print_json(
                 {
+                    "summary": ev.summary(),
                     "stats": stats,
                     "versions": ev.versions(all_tenants=True),
                     "usage": ev.usage(),
                     "embedder": ev.embedder.name,
-                    "workers": ev.store.workers.all(),
-                    "tables": [_table_facts(ev, *attached) for attached in ev.tables.attached()],
+                    "workers": ev.workers(),
+                    "streams": ev.store.streams.states(ev.tenant),
+                    "tables": ev.tables(),
                     "alerts": [
                         {"alert": a.name, "text": a.text, "since": as_datetime(a.since)}
                         for a in ev.alerts()
@@ -62,19 +63,54 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                 }
             )
             return
-        while True:
-            if watch:
-                click.clear()
+        if not watch:
             _show_status(ev)
-            if not watch:
-                return
-            try:
-                time.sleep(1.0)
-            except KeyboardInterrupt:
-                return
+            return
+        stopped = threading.Event()  # a signal that interrupted a step of it could get lost
+        with handling_signals(lambda number, frame: stopped.set()):
+            _watch(ev, stopped)
+
+
+def _watch(ev: Evervec, stopped: threading.Event) -> None:
+    """Show the state again and again: on a terminal in place, else when it changed."""
+    said: list[Sentence] = []
+    while not stopped.is_set():
+        if sys.stdout.isatty():
+            click.clear()
+            _show_status(ev)
+        elif (sentences := ev.summary()) != said:
+            said = sentences
+            say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
+            _show_sentences(sentences)
+            sys.stdout.flush()
+        stopped.wait(1.0)
+
+
+_COLOURS = {"bad": "red", "warn": "yellow", "info": "bold", "ok": "green"}
+
+
+def _show_sentences(sentences: Sequence[Sentence]) -> None:
+    for sentence in sentences:
+        hint = f"  ({sentence.hint})" if sentence.hint else ""
+        say(styled(sentence.text, _COLOURS[sentence.level]) + hint)
+
+
+def _show_lately(ev: Evervec) -> None:
+    """What happened in the last minutes."""
+    lately = sum_points(ev.history(timedelta(minutes=10)))
+    if lately is not None and (lately.done or lately.failed or lately.retried):
+        fresh = ""
+        if lately.freshness_p50 is not None and lately.freshness_p99 is not None:
+            half, most = duration(lately.freshness_p50), duration(lately.freshness_p99)
+            fresh = f"; searchable after {half} (p50), {most} (p99)"
+        say(
+            f"10 min     {lately.done} done, {lately.failed} failed, {lately.retried} retried{fresh}"
+        )
 
 
 def _show_status(ev: Evervec) -> None:
+    _show_sentences(ev.summary())
+    say()
     stats = ev.queue.stats()
     say(f"store      {ev.store.url}")
     say(f"embedder   {ev.embedder.name} {ev.embedder.model}".rstrip())
@@ -89,12 +125,15 @@ def _show_status(ev: Evervec) -> None:
     pace = stats.average_processing_ms
     each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
     say(f"done       {stats.done}, last {ago(stats.last_processed_at)}{each}")
-    for attached, done in ev.tables.attached():
-        table = _table_facts(ev, attached, done)
-        state = f"attached, {table['embedded']} of about {table['rows']} rows are embedded"
-        state += "" if done else "; existing rows are being enqueued"
-        text = f"table      {attached.table} as {attached.kind}: {table['trouble'] or state}"
-        say(styled(text, "red") if table["trouble"] else text)
+    _show_lately(ev)
+    for table in ev.tables():
+        rows = "an unknown number of" if table.rows is None else f"about {table.rows}"
+        state = f"attached, {table.embedded} of {rows} rows are embedded"
+        state += "; existing rows are being enqueued" if table.state == "backfilling" else ""
+        text = f"table      {table.table} as {table.kind}: {table.trouble or state}"
+        say(styled(text, "red") if table.trouble else text)
+    for stream in ev.store.streams.states(ev.tenant):
+        say(f"stream     {stream_line(stream)}")
     if stats.gate is not None:
         left = max(0.0, stats.gate.until - ev.store.now())
         what = "unavailable" if stats.gate.state == "outage" else "rate limited"
@@ -118,9 +157,9 @@ def _show_status(ev: Evervec) -> None:
     for version in ev.versions(all_tenants=True):
         name = version.name or "(no model yet)"
         say(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
-    for worker in ev.store.workers.all():
+    for worker in ev.workers():
         say(
-            f"worker     {worker.worker}: last seen {ago(worker.seen_at)}, "
+            f"worker     {worker.worker}{' (paused)' * worker.paused}: last seen {ago(worker.seen_at)}, "
             f"{worker.held} in progress, {worker.done} done, evervec {worker.version}"
         )
 
@@ -151,38 +190,54 @@ def _metrics(ev: Evervec, host: str, port: int | None, names: tuple[str, ...]) -
         end()
 
 
-def _table_facts(ev: Evervec, attached: Attachment, backfilled: bool) -> dict[str, Any]:
-    serving = [
-        v for v in ev.versions(all_tenants=True) if (v.kind, v.state) == (attached.kind, "serving")
-    ]
-    return {
-        "table": attached.table,
-        "kind": attached.kind,
-        "trouble": ev.tables.trouble(attached) or ev.tables.set_aside(attached),
-        "backfilled": backfilled,
-        "rows": ev.tables.source.count(attached) if ev.tables.source else 0,
-        "embedded": sum(version.items for version in serving),
-    }
-
-
 @command("worker", "evervec worker --drain")
 @click.option("--drain", is_flag=True, help="Process all due jobs, then exit.")
 @click.option("--concurrency", type=int, help="Provider calls in flight.  [3]")
+@click.option(
+    "--ray", "address", metavar="ADDRESS", help="Run workers as actors of this Ray cluster."
+)
+@click.option("--actors", type=click.IntRange(1), help="Number of actors, at least.  [1]")
+@click.option(
+    "--max-actors", type=click.IntRange(1), help="Number while work waits, at most.  [--actors]"
+)
+@click.option("--gpus-per-actor", type=click.FloatRange(0), help="GPUs of each actor.  [0]")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Port for Prometheus metrics.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for metrics.")
 @click.option("--metrics-name", multiple=True, help="Host name that Prometheus may ask for.")
-def worker(where: Where, drain: bool, concurrency: int | None, metrics_port: int | None,
-           metrics_host: str, metrics_name: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
-    """Process jobs until SIGTERM or Ctrl-C; a second signal stops at once."""
+def worker(where: Where, drain: bool, concurrency: int | None, address: str | None,
+           actors: int | None, max_actors: int | None, gpus_per_actor: float | None,
+           metrics_port: int | None, metrics_host: str, metrics_name: tuple[str, ...],
+           as_json: bool) -> int:  # fmt: skip
+    """Process jobs until SIGTERM or Ctrl-C; a second signal stops at once.
+
+    With --ray, keep a fleet of workers running in a Ray cluster: an address as for ray.init, such as
+    auto or ray://head:10001, or local for this machine alone."""
+    if address is not None:
+        if drain:
+            raise click.UsageError("--drain does not go with --ray")
+        least = actors or 1
+        size = (least, max(least, max_actors or least))
+        with where.opened(make=True) as ev:
+            run_fleet(ev, where, address, size, gpus_per_actor or 0.0, concurrency)
+        return 0
+    if actors or max_actors or gpus_per_actor is not None:
+        raise click.UsageError("--actors, --max-actors and --gpus-per-actor need --ray")
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
         if ev.embedder.dimensions == 0:
             advice = embedder_advice(ev, "pip install 'evervec[local]', or give --embedder")
             raise EvervecError(f"no embedder, so nothing can be embedded: {advice}")
         if not drain:
-            say(f"working on {ev.store.url} with {ev.embedder.name}; stop with Ctrl-C", err=True)
-            with _metrics(ev, metrics_host, metrics_port, metrics_name):
-                ev.run_worker()
+            working = ev.worker()
+            with (
+                _metrics(ev, metrics_host, metrics_port, metrics_name),
+                narrated(ev, each_minute=sys.stderr.isatty()),
+                working.stopped_by_signals(),
+            ):
+                say(
+                    f"working on {ev.store.url} with {ev.embedder.name}; stop with Ctrl-C", err=True
+                )
+                working.run()
             return 0
         result = process_all(ev, quiet=as_json)
         stats = ev.queue.stats()

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evervec.model.records import Hit, Record
-from evervec.model.reports import ProcessResult, Stats
+from evervec.model.reports import Estimate, ProcessResult, Stats
+from evervec.model.streams import StreamState
+from evervec.model.wording import duration
 from evervec.telemetry.visible import visible_line, visible_text
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
+    from evervec.worker.batch import Reached
 
-_WORD = re.compile(r"\w+")
 _STYLE = f"\ufdd0{secrets.token_hex(8)}"
 """marks a style until it is printed; random, so that no record's text can contain it"""
 _BEYOND_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -109,6 +111,16 @@ def show_list(
         print_table(list(columns), [[part(value) for part in parts] for value in found])
 
 
+def stream_line(stream: StreamState) -> str:
+    """How far a followed stream is."""
+    behind = "nothing behind" if not stream.lag else f"{stream.lag} messages behind"
+    line = f"{stream.name} as {stream.kind}: {behind}, followed {ago(stream.seen_at)}"
+    if stream.failed:
+        hint = "  (see `evervec follow --failed`)"
+        line += ", " + styled(f"{stream.failed} set aside", "red") + hint
+    return line
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
@@ -134,43 +146,18 @@ def ago(moment: datetime | None) -> str:
     return f"in {length}" if seconds < -1 else f"{length} ago"
 
 
-def duration(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+def estimate_line(plan: Estimate) -> str:
+    money = f", {plan.money:.4f}" if plan.money else ""
+    took = "" if plan.seconds is None else f"; about {duration(plan.seconds)} of embedding"
+    return (
+        f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} "
+        f"tokens{money}{took}, estimated from a sample"
+    )
 
 
 def resume_command(stats: Stats) -> str:
     """The command that ends the pause shown in `stats`."""
     return " ".join(["evervec", *(f"--tenant {name}" for name in stats.paused_tenants), "resume"])
-
-
-def passage(text: str, query: str, width: int = 240) -> str:
-    """An excerpt of a text around the query's words, in one line, with the words marked."""
-    line = " ".join(text.split())
-    stems = {word.lower()[:5] for word in _WORD.findall(query) if len(word) > 3}
-    spots = [m for m in _WORD.finditer(line) if m.group().lower()[:5] in stems]
-    start = _best_window(spots, len(line), width)
-    end = min(len(line), start + width)
-    shown, place = "", start
-    for spot in spots:
-        if start <= spot.start() and spot.end() <= end:
-            shown += line[place : spot.start()] + styled(spot.group(), "bold", "yellow")
-            place = spot.end()
-    shown += line[place:end]
-    return ("…" if start else "") + shown + ("…" if end < len(line) else "")
-
-
-def _best_window(spots: list[re.Match[str]], length: int, width: int) -> int:
-    """Start of the window of `width` characters that holds most spots."""
-    best, most = 0, 0
-    for spot in spots:
-        start = max(0, min(spot.start() - 20, length - width))
-        count = sum(start <= other.start() and other.end() <= start + width for other in spots)
-        if count > most:
-            best, most = start, count
-    return best
 
 
 def embedder_advice(ev: Evervec, otherwise: str) -> str:
@@ -192,27 +179,40 @@ class Progress:
 
     def advance(self, count: int = 1) -> None: ...
 
-    def expect(self, total: int) -> None: ...
+    def expect(self, total: int, *, about: bool = False) -> None: ...
 
 
 @contextmanager
-def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Progress]:
+def progress(
+    what: str, total: int | None = None, *, quiet: bool = False, unit: str = ""
+) -> Iterator[Progress]:
     """A bar with rate and remaining time on a terminal, otherwise a plain line every 5 s."""
     if quiet:
         yield Progress()
     elif sys.stderr.isatty():
-        with _bar(what, total) as bar:
+        with _bar(f"{what} {unit}".rstrip(), total) as bar:
             yield bar
     else:
-        lines = _Lines(what, total)
+        lines = _Lines(what, total, unit)
         yield lines
         lines.end()
 
 
 def process_all(ev: Evervec, *, quiet: bool) -> ProcessResult:
     """Process all due jobs, with a progress bar, and print the first errors."""
-    with progress("embedding", ev.queue.stats().pending, quiet=quiet) as bar:
-        result = ev.process_all(progress=bar.advance)
+    jobs = ev.queue.stats().pending
+    with progress("embedding", quiet=quiet, unit="chunks") as bar:
+        embedded = 0
+
+        def watch(reached: Reached) -> None:
+            nonlocal embedded
+            # jobs that are not prepared yet are taken to be as long as the others
+            rest = max(0, jobs - reached.jobs) * reached.chunks / max(1, reached.jobs)
+            bar.expect(reached.chunks + round(rest), about=rest > 0)
+            bar.advance(reached.embedded - embedded)
+            embedded = reached.embedded
+
+        result = ev.worker().process_all(watch=watch)
     for job_id, error in result.errors[:10]:
         say(f"job {job_id}: {error}", err=True)
     return result
@@ -226,13 +226,14 @@ def pace(per_second: float) -> str:
 
 
 class _Lines(Progress):
-    def __init__(self, what: str, total: int | None, every: float = 5.0) -> None:
-        self._what, self._total, self._every = what, total, every
-        self._count = 0
+    def __init__(self, what: str, total: int | None, unit: str, every: float = 5.0) -> None:
+        self._what, self._total, self._unit, self._every = what, total, unit, every
+        self._about = False
+        self._count = self._last = 0
         self._began = self._said = time.monotonic()
 
-    def expect(self, total: int) -> None:
-        self._total = total
+    def expect(self, total: int, *, about: bool = False) -> None:
+        self._total, self._about = total, about
 
     def advance(self, count: int = 1) -> None:
         self._count += count
@@ -241,14 +242,21 @@ class _Lines(Progress):
             self._say()
 
     def end(self) -> None:
-        if self._count:
+        self._about = False
+        if self._count != self._last:
             self._say()
 
     def _say(self) -> None:
-        rate = self._count / max(time.monotonic() - self._began, 1e-9)
-        # jobs that were added meanwhile are not in the total
-        of = f" of {max(self._total, self._count)}" if self._total else ""
-        say(f"{self._what}: {self._count}{of}, {pace(rate)}", err=True)
+        self._last = self._count
+        passed = max(time.monotonic() - self._began, 1e-9)
+        rate, unit = self._count / passed, f" {self._unit}" * bool(self._unit)
+        of = left = ""
+        if self._total:
+            total = max(self._total, self._count)  # jobs that were added meanwhile are not in it
+            of = f" of {'about ' * self._about}{total:,}"
+            rest = (total - self._count) / rate
+            left = f", {duration(rest)} left" if rest >= 1 else ""
+        say(f"{self._what}: {self._count:,}{of}{unit}, {pace(rate)}{left}", err=True)
 
 
 @contextmanager
@@ -279,7 +287,7 @@ def _bar(what: str, total: int | None) -> Iterator[Progress]:
                 rate = pace(known.speed) if known.speed else ""
                 shown.update(task, advance=count, rate=rate)
 
-            def expect(self, total: int) -> None:
+            def expect(self, total: int, *, about: bool = False) -> None:
                 shown.update(task, total=total)
 
         yield Bar()

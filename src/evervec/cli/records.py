@@ -1,9 +1,11 @@
-"""Commands for records: add, get, delete."""
+"""Commands for records: add, sync, get, list, delete."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
     from evervec.facade import Evervec
 
 
-COUNTED = ("added", "updated", "unchanged", "deleted", "skipped")
+_ALONE = {"alert_lag_seconds": 0}
+"""the caller waits for these commands, so no alert has to tell that their own work is long"""
+_NAMED = 20
+"""changed files that `sync --watch` names at once, at most"""
 
 
 @command("add", "evervec add doc docs/ README.md --sync")
@@ -40,19 +45,30 @@ COUNTED = ("added", "updated", "unchanged", "deleted", "skipped")
     help='Read records from a JSON lines file: {"id": …, "text": …, "title": …, …}.',
 )
 @click.option("--id", "id", help="Id of the record from standard input.")
+@click.option(
+    "--root", metavar="FOLDER", help="Ids are paths below this folder.  [the folder that is given]"
+)
 @click.option("--sync", is_flag=True, help="Delete records whose file no longer exists.")
+@click.option("--no-ignore", is_flag=True, help="Also files that .gitignore excludes.")
 @click.option("--no-embed", is_flag=True, help="Only save; leave embedding to a worker.")
 def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: str | None,
-        sync: bool, no_embed: bool, as_json: bool) -> int:  # fmt: skip
+        root: str | None, sync: bool, no_ignore: bool, no_embed: bool,
+        as_json: bool) -> int:  # fmt: skip
     """Add files, folders, JSON lines or standard input (-), and embed them.
 
-    Unchanged records are not embedded again.
+    A file's id is its path below the folder that is given, or below --root. Markdown,
+    reStructuredText, HTML, source code, notebooks, subtitles and Word are read, and PDF with the
+    extra pdf. Unchanged records are not embedded again.
     """
     if jsonl and files:
         raise click.UsageError("give files or --jsonl, not both")
     if sync and (jsonl or not files or files == ("-",)):
         raise click.UsageError("--sync needs folders: it deletes records of removed files")
-    with where.opened(make=True) as ev:
+    if root is not None and (jsonl or not files or files == ("-",)):
+        raise click.UsageError("--root needs files or folders below it")
+    from evervec.cli.files import COUNTED, FileRecords
+
+    with where.opened(make=True, **_ALONE) as ev:
         counts = dict.fromkeys(COUNTED, 0)
         if jsonl:
             _save(ev, kind, _lines(jsonl), counts, None, as_json)
@@ -67,7 +83,8 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             record = {"text": text, **({"id": id} if id else {})}
             _save(ev, kind, iter([record]), counts, 1, as_json)
         else:
-            add_files(ev, kind, files, counts, sync=sync, quiet=as_json)
+            adding = FileRecords(ev, kind, counts, quiet=as_json)
+            adding.add(files, root, sync=sync, ignored=no_ignore)
         failed = 0 if no_embed else embed(ev, quiet=as_json)
         waiting = ev.queue.stats().pending
         facts = {**counts, "failed": failed, "waiting": waiting}
@@ -81,35 +98,73 @@ def summary(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
-def add_files(ev: Evervec, kind: str, named: tuple[str, ...], counts: dict[str, int], *,
-               sync: bool, quiet: bool) -> None:  # fmt: skip
-    from evervec.cli.files import find, read
+@command("sync", "evervec sync docs/ --watch")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--kind", help="Kind of its records.  [that of its files so far, else doc]")
+@click.option(
+    "--root", metavar="FOLDER", help="Ids are paths below this folder.  [the folder that is given]"
+)
+@click.option("--no-ignore", is_flag=True, help="Also files that .gitignore excludes.")
+@click.option("--watch", is_flag=True, help="Keep running and watch for changes.")
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two scans.")
+def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignore: bool, watch: bool,
+         every: float, as_json: bool) -> int:  # fmt: skip
+    """Sync a folder: changed, renamed and deleted files, once or continuously.
 
-    sources, prefixes = find(named)
-    seen = set()
+    A renamed file keeps its vectors. With --watch, each changed file is named.
+    """
+    from evervec.cli.files import COUNTED, FileRecords, kind_of_folder
+    from evervec.files.folder import snapshot
 
-    def records() -> Iterator[Any]:
-        for source in sources:
-            made = read(source)
-            if isinstance(made, str):
-                counts["skipped"] += 1
-                if not quiet:
-                    say(f"skipped {source.path}: {made}", err=True)
-                continue
-            seen.add(source.id)
-            yield made
+    before: Any = None
 
-    _save(ev, kind, records(), counts, len(sources), quiet)
-    if not sync:
-        return
-    after = None
-    while batch := ev.records(kind, after=after, limit=1000):
-        after = batch[-1]
-        for record in batch:
-            inside = any(record.id.startswith(prefix) for prefix in prefixes)
-            if inside and "path" in record.metadata and record.id not in seen:
-                ev.delete(kind, record.id)
-                counts["deleted"] += 1
+    def scan(ev: Evervec) -> int:
+        """Sync what changed since the last scan; returns how many records failed."""
+        nonlocal before
+        now = snapshot(folder, ignored=no_ignore)
+        if now == before:
+            return 0
+        counts = dict.fromkeys(COUNTED, 0)
+        names = _Names()
+        told = names.ignore if before is None else names.add
+        of = kind or kind_of_folder(ev, folder)
+        syncing = FileRecords(ev, of, counts, quiet=as_json or before is not None, told=told)
+        syncing.add((folder,), root, sync=True, ignored=no_ignore)
+        failed = embed(ev, quiet=as_json or before is not None)
+        before = now
+        if not as_json:
+            names.say()
+        show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
+        return failed
+
+    with where.opened(make=True, **_ALONE) as ev:
+        if not watch:
+            return 1 if scan(ev) else 0
+        try:
+            while True:
+                scan(ev)
+                time.sleep(every)
+        except KeyboardInterrupt:  # what was saved is kept; the next sync goes on
+            return 0
+
+
+class _Names:
+    """The files that changed since the last scan."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, what: str, id: str) -> None:
+        if what != "unchanged":
+            self._lines.append(f"{what:9} {id}")
+
+    def ignore(self, what: str, id: str) -> None: ...
+
+    def say(self) -> None:
+        for line in self._lines[:_NAMED]:
+            say(line)
+        if len(self._lines) > _NAMED:
+            say(f"and {len(self._lines) - _NAMED} more")
 
 
 def _save(ev: Evervec, kind: str, records: Iterator[Any], counts: dict[str, int],
@@ -171,6 +226,39 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
         say(json.dumps(record.metadata, ensure_ascii=False))
     say()
     say_text(record.text)
+
+
+@command("list", "evervec list doc --filter type=md -n 20")
+@click.argument("kind", required=False)
+@click.option("-n", "limit", default=50, show_default=True, help="Number of records.")
+@click.option("--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="By metadata.")
+@click.option("--not-embedded", is_flag=True, help="Only records without current vectors.")
+@click.option("--after", help="Only ids behind this one, to continue a list; needs KIND.")
+def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
+          not_embedded: bool, after: str | None, as_json: bool) -> None:  # fmt: skip
+    """List records by kind and id."""
+    from evervec.cli.search import read_filters
+
+    if after is not None and kind is None:
+        raise click.UsageError("--after needs KIND: ids are ordered within a kind")
+    place = None if after is None or kind is None else (kind, after)
+    with where.opened() as ev:
+        found = ev.records(
+            kind, embedded=False if not_embedded else None, filter=read_filters(filters),
+            after=place, limit=limit,
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    for record in found:
+        state = "" if record.embedded else "  (not embedded yet)"
+        title = f"  {record.title}" if record.title else ""
+        say(f"{record.kind} {record.id}{title}{state}")
+    if not found:
+        say("no records")
+    elif len(found) == limit:
+        last = found[-1]
+        say(f"more: evervec list {shlex.quote(last.kind)} --after {shlex.quote(last.id)}", err=True)
 
 
 @command("delete", "evervec delete doc README.md")

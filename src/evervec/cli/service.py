@@ -25,18 +25,26 @@ _RETRIES, _CALL_SECONDS = 2, 60.0
 
 @command("serve", "evervec --store notes.db serve --port 8080", with_json=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(0, 65535),
+    help="Port to listen on; 0: any free one.",
+)  # fmt: skip
 @click.option(
     "--workers-inside", "workers", default=1, show_default=True, type=click.IntRange(0),
     help="Workers in this process; 0 to leave embedding to `evervec worker`.",
 )  # fmt: skip
-def serve(where: Where, host: str, port: int, workers: int) -> None:
-    """Serve the store over HTTP, with a worker in the same process.
+@click.option(
+    "--access-log/--no-access-log", default=True, show_default=True,
+    help="Log each request on stderr.",
+)  # fmt: skip
+def serve(where: Where, host: str, port: int, workers: int, access_log: bool) -> None:
+    """Serve the store over HTTP, with a dashboard, and with a worker in the same process.
 
     Until the first key is created with `evervec keys create`, only clients on this machine have
     access, without a key and without restrictions.
     """
     try:
+        from evervec.server.access_log import showing_requests
         from evervec.server.serve import serve as run
     except ImportError as error:
         raise SettingsError(
@@ -44,7 +52,7 @@ def serve(where: Where, host: str, port: int, workers: int) -> None:
         ) from error
     root = logging.getLogger()
     root.setLevel(min(root.level, logging.WARNING))
-    with where.opened(make=True) as ev:
+    with where.opened(make=True) as ev, showing_requests() if access_log else nullcontext():
         run(ev, host, port, workers, lambda line: say(line, err=True), whole_process=True)
 
 

@@ -1,23 +1,26 @@
-"""Commands for existing data: attach, detach, import-pgai, sync."""
+"""Commands for existing data: attach, detach, tables, import-pgai."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from evervec.cli.app import Where, command
-from evervec.cli.output import print_json, say, show
+from evervec.cli.output import estimate_line, print_json, say, show, show_list, styled
+from evervec.errors import InvalidArgument, StoreError
+
+if TYPE_CHECKING:
+    from evervec.tables.base import Attachment
 
 
 @command("attach", "evervec --store app.db attach articles --text title --text body")
-@click.argument("table")
+@click.argument("table", required=False)
 @click.option("--kind", help="Kind of its records.  [the table's name]")
 @click.option("--id", "key", multiple=True, help="Column of its key; may be repeated.  [id]")
 @click.option(
-    "--text", multiple=True, required=True,
+    "--text", multiple=True,
     help="Column (may be repeated), or a template such as '{title}: {body}'.",
 )  # fmt: skip
 @click.option("--title", help="Column with the title.")
@@ -28,36 +31,120 @@ from evervec.cli.output import print_json, say, show
 @click.option(
     "--replace", is_flag=True, help="Delete records of the kind that are not rows of the table."
 )
-@click.option("--dry-run", is_flag=True, help="Only print the SQL.")
-def attach(where: Where, table: str, kind: str | None, key: tuple[str, ...],
+@click.option(
+    "--again", is_flag=True,
+    help="Use what was given before; without TABLE, for all that are no longer followed.",
+)  # fmt: skip
+@click.option("--to", metavar="NAME", help="With --again: the table's new name.")
+@click.option(
+    "--dry-run", is_flag=True, help="Change nothing; print the SQL and an estimate of the cost."
+)
+def attach(where: Where, table: str | None, kind: str | None, key: tuple[str, ...],
            text: tuple[str, ...], title: str | None, metadata: tuple[str, ...],
-           weight: str | None, updated_at: str | None, tenant_column: str | None, replace: bool, dry_run: bool,
-           as_json: bool) -> None:  # fmt: skip
-    """Index a table of the store's database and keep it in sync."""
+           weight: str | None, updated_at: str | None, tenant_column: str | None, replace: bool,
+           again: bool, to: str | None, dry_run: bool, as_json: bool) -> int:  # fmt: skip
+    """Index a table of the store's database and keep it in sync.
+
+    With --again, attach TABLE (or a kind) as before: after a schema migration that rebuilt or
+    renamed it, or dropped its triggers.
+    """
     given: dict[str, Any] = {
-        "kind": kind or table.rpartition(".")[2], "id": list(key) or "id",
+        "kind": kind, "id": list(key) or "id",
         "text": text[0] if len(text) == 1 else list(text), "title": title,
         "metadata": metadata, "weight": weight, "updated_at": updated_at,
         "tenant": tenant_column,
     }  # fmt: skip
+    if again:
+        if replace or any(value for name, value in given.items() if name != "id") or key:
+            raise click.UsageError("--again uses what was given before: give only TABLE and --to")
+        return _attach_again(where, table, to, dry_run, as_json)
+    if table is None or not text or to is not None:
+        raise click.UsageError("give TABLE and --text; or --again, where --to may be given")
     if dry_run and where.app is None:  # the store may not exist, and is not created
-        from evervec.opening import plan_attachment
+        from evervec.facade.dry_run import plan_attachment
         from evervec.settings import Settings
         from evervec.tables.base import attachment
 
-        owner = where.tenant or "default"
-        wanted = attachment(table, **given, owner=owner)
-        made, rows = plan_attachment(where.store, wanted, Settings.load({}))
+        wanted = attachment(table, **given, owner=where.tenant or "default")
+        settings = Settings.load({})
+        embedder = where.embedder or "auto"
+        made = plan_attachment(where.store, wanted, settings, embedder, replace=replace)
+        rows = None
     else:
         with where.opened(make=True) as ev:
             made = ev.attach(table, **given, replace=replace, dry_run=dry_run)
-            rows = 0 if ev.tables.source is None else ev.tables.source.count(made)
-    facts = {"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)}
+            rows = ev.attachments.source.count(made) if ev.attachments.source else None
     if dry_run:
-        show(as_json, facts, *(f"{statement};" for statement in made.sql))
+        show(as_json, _plan_facts(made), *_plan_lines(made))
     else:
+        facts = {"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)}
         attached = f"{table} is attached as {made.kind}; it has about {rows} rows"
         show(as_json, facts, attached, "`evervec worker` embeds them and keeps them in sync")
+    return 0
+
+
+def _attach_again(
+    where: Where, table: str | None, to: str | None, dry_run: bool, as_json: bool
+) -> int:
+    """Attach each table by itself, so that all are tried and each is reported."""
+    facts, failed = [], 0
+    with where.opened() as ev:
+        if table is None:
+            wanted = [t.kind for t in ev.tables() if t.state == "broken"]
+        else:
+            wanted = [a.kind for a in ev.attachments.attachments_of(table)]
+            if to is not None and len(wanted) > 1:
+                wanted = [table]  # refused, and told which kinds there are
+        for kind in wanted:
+            try:
+                (made,) = ev.attach_again(kind, to=to, dry_run=dry_run)
+            except (InvalidArgument, StoreError) as error:
+                failed += 1
+                facts.append({"kind": kind, "error": str(error)})
+                say(styled(f"{kind}: {error}", "red"), err=True)
+                continue
+            facts.append(_plan_facts(made))
+            if not as_json:
+                for line in _plan_lines(made) if dry_run else [_again_line(made)]:
+                    say(line)
+    if as_json:
+        print_json(facts)
+    elif not wanted:
+        say("every attached table is followed: nothing to do")
+    return 1 if failed else 0
+
+
+def _again_line(made: Attachment) -> str:
+    return (
+        f"{made.table} is attached again as {made.kind}; `evervec worker` checks all of its rows "
+        "and embeds those that changed"
+    )
+
+
+def _plan_facts(made: Attachment) -> dict[str, Any]:
+    found = {"table": made.table, "kind": made.kind, "sql": list(made.sql)}
+    return found if made.estimate is None else {**found, "estimate": asdict(made.estimate)}
+
+
+def _plan_lines(made: Attachment) -> list[str]:
+    assert made.estimate is not None
+    return [
+        *(f"{statement};" for statement in made.sql),
+        f"-- {made.table} as {made.kind}: {estimate_line(made.estimate)}; nothing was changed",
+    ]
+
+
+@command("tables", "evervec tables")
+def tables(where: Where, as_json: bool) -> None:
+    """List the attached tables, and whether each is still followed."""
+    with where.opened() as ev:
+        found = ev.tables()
+    show_list(as_json, found, "no table is attached: see `evervec attach --help`", {
+        "table": "table", "kind": "kind", "state": "state", "rows": "rows",
+        "embedded": "embedded", "columns": lambda t: ", ".join(t.attachment.columns),
+    })  # fmt: skip
+    for broken in (t for t in found if t.trouble and not as_json):
+        say(styled(f"{broken.kind}: {broken.trouble}", "red"))
 
 
 @command("detach", "evervec --store app.db detach articles")
@@ -103,31 +190,3 @@ def import_pgai(where: Where, vectorizer: str | None, kind: str | None,
         say("pgai's trigger and queue are dropped; its vectors are kept")
     elif not dry_run:
         say("pgai's trigger is still active: stop pgai's worker, then run with --drop-vectorizer")
-
-
-@command("sync", "evervec sync docs/ --watch")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
-@click.option("--kind", default="doc", show_default=True, help="Kind of its records.")
-@click.option("--watch", is_flag=True, help="Keep running and watch for changes.")
-@click.option("--every", default=1.0, show_default=True, help="Seconds between two scans.")
-def sync(where: Where, folder: str, kind: str, watch: bool, every: float, as_json: bool) -> int:
-    """Sync a folder: changed, renamed and deleted files, once or continuously."""
-    from evervec.cli.files import snapshot
-    from evervec.cli.records import COUNTED, add_files, embed, summary
-
-    with where.opened(make=True) as ev:
-        before: Any = None
-        while True:
-            now = snapshot(folder)
-            if now != before:
-                counts = dict.fromkeys(COUNTED, 0)
-                add_files(ev, kind, (folder,), counts, sync=True, quiet=as_json or watch)
-                failed = embed(ev, quiet=as_json or watch)
-                before = now
-                show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
-            if not watch:
-                return 1 if failed else 0
-            try:
-                time.sleep(every)
-            except KeyboardInterrupt:
-                return 0

@@ -12,9 +12,21 @@ from evervec.cli.output import print_json, process_all, progress, say
 @click.argument("path", type=click.Path(dir_okay=False))
 @click.option("--kind", help="Only this kind.")
 @click.option("--no-vectors", is_flag=True, help="Only the records.")
-def export(where: Where, path: str, kind: str | None, no_vectors: bool, as_json: bool) -> None:
-    """Write records and their vectors to a Parquet file."""
+@click.option("--pending", is_flag=True, help="Only texts that wait, to embed them elsewhere.")
+def export(
+    where: Where, path: str, kind: str | None, no_vectors: bool, pending: bool, as_json: bool
+) -> None:
+    """Write records and their vectors to a Parquet file. With --pending, write the texts that wait
+    to be embedded; `evervec import --vectors` brings their vectors back."""
     with where.opened() as ev:
+        if pending:
+            with progress("exporting", quiet=as_json) as bar:
+                done = ev.export_pending(path, kind, progress=bar.advance)
+            if as_json:
+                print_json(done)
+            else:
+                say(f"{done.records} records exported, {done.chunks} texts to embed")
+            return
         total = ev.count(kind)
         with progress("exporting", total, quiet=as_json) as bar:
             done = ev.export(path, kind, not no_vectors, progress=bar.advance)
@@ -25,12 +37,20 @@ def export(where: Where, path: str, kind: str | None, no_vectors: bool, as_json:
 
 
 @command("import", "evervec --store other.db import notes.parquet")
-@click.argument("path", type=click.Path(exists=True, dir_okay=False))
+@click.argument("path", type=click.Path(exists=True))
+@click.option("--vectors", is_flag=True, help="Vectors of exported texts that waited.")
 @click.option("--overwrite", is_flag=True, help="Also replace records that are newer here.")
 @click.option("--no-embed", is_flag=True, help="Leave the rest to a worker.")
-def import_(where: Where, path: str, overwrite: bool, no_embed: bool, as_json: bool) -> int:
+def import_(
+    where: Where, path: str, vectors: bool, overwrite: bool, no_embed: bool, as_json: bool
+) -> int:
     """Save the records of an exported file. Vectors of the store's model are taken over; other
-    records are embedded. Records that are newer in the store, or deleted since, are skipped."""
+    records are embedded. Records that are newer in the store, or deleted since, are skipped.
+
+    With --vectors, PATH is a file of `evervec export --pending` to which vectors were added, or a
+    folder of such files. Records that changed since are refused and stay in the queue."""
+    if vectors:
+        return _import_vectors(where, path, as_json)
     with where.opened(make=True) as ev:
         with progress("importing", quiet=as_json) as bar:
             done = ev.import_(path, overwrite=overwrite, progress=bar.advance)
@@ -46,3 +66,15 @@ def import_(where: Where, path: str, overwrite: bool, no_embed: bool, as_json: b
             f"{done.with_vectors} came with vectors"
         )
     return 1 if failed else 0
+
+
+def _import_vectors(where: Where, path: str, as_json: bool) -> int:
+    with where.opened() as ev:
+        with progress("importing", quiet=as_json) as bar:
+            done = ev.import_vectors(path, progress=bar.advance)
+        write_audit(ev, "vectors.import", path)
+    if as_json:
+        print_json(done)
+    else:
+        say(f"{done.written} embedded, {done.refused} refused, {done.invalid} invalid")
+    return 1 if done.invalid else 0

@@ -49,6 +49,7 @@ class Gatekeeper:
         self._note = notes.GATE.of(name)
         self._settings = settings
         self._seen = (0, 0.0)  # revision of the note, and when this worker may resume
+        self._spread = 0.0  # seconds that this worker lets pass when the gate opens
         self._known: Gate | None = None
 
     def gate(self) -> Gate | None:
@@ -56,12 +57,15 @@ class Gatekeeper:
         gate, revision = self._note.read(self._store.shared)
         self._known = gate
         if gate is None or revision is None:
+            if self._seen[0]:  # it was opened, perhaps before the pause was over
+                self._seen = (0, min(self._seen[1], self._store.now() + self._spread))
             return None
         if self._seen[0] != revision:
             self._on_shut()
             pause = max(0.0, gate.until - self._store.now())
-            spread = min(self._settings.backoff_jitter * pause, _LONGEST_SPREAD)
-            self._seen = (revision, gate.until + self._settings.rng.random() * spread)
+            most = min(self._settings.backoff_jitter * pause, _LONGEST_SPREAD)
+            self._spread = self._settings.rng.random() * most
+            self._seen = (revision, gate.until + self._spread)
         return gate
 
     def known(self) -> Gate | None:
@@ -80,18 +84,21 @@ class Gatekeeper:
         gate = self.gate()
         if self.waits:
             return False
-        if gate is None:
-            return True
+        return gate is None or self.probe(probe) is None
+
+    def probe(self, probe: Callable[[], None]) -> EmbedderError | None:
+        """Probe with a known good text, whether or not the pause is over, and open the gate or shut
+        it again. Returns the error that keeps it shut."""
         with self._alone() as alone:
             if not alone:
-                return False
+                return ProviderUnavailable("another process is probing it now")
             try:
                 probe()
                 self.open()  # before the lock is released, so that no other worker probes
             except OUTAGES as error:
                 self.shut(error, again=True)
-                return False
-        return True
+                return error
+        return None
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
@@ -149,6 +156,7 @@ class Gatekeeper:
         if revision is not None and self._note.swap(self._store.shared, None, revision):
             log.warning("%s is available again: embedding resumes", self._name)
         self._known = None
+        self._seen = (0, 0.0)
         self._store.wake()
 
 

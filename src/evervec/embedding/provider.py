@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import (
@@ -29,6 +29,7 @@ from evervec.embedding.gate import OUTAGES, Gatekeeper, Ramp, error_of
 from evervec.embedding.prepared import prepared
 from evervec.errors import (
     DeadlineExceeded,
+    EmbedderError,
     InvalidInput,
     ProviderUnavailable,
     RateLimited,
@@ -103,6 +104,11 @@ class Provider:
         self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
         self.pace = Pace(embedder.max_batch)
         self.spending = Spending(store, embedder.model or embedder.name, settings)
+        most = getattr(embedder, "max_calls", None)
+        self._room: AbstractContextManager[object] = (
+            threading.BoundedSemaphore(most) if most else nullcontext()
+        )
+        """for a model in this process: threads that wait here take nothing from those that embed"""
         self._counting = threading.Lock()
         self._logged_cap: str | None = None
         self._queries = Breaker(settings.backoff_seconds, settings.backoff_seconds)
@@ -117,6 +123,11 @@ class Provider:
         while not trial.done() and not stopping():
             wait([trial], 0.05)
         return trial.done() and trial.result() and not self._is_capped()
+
+    def probe_now(self) -> EmbedderError | None:
+        """Probe a paused provider before its pause is over; all workers resume if it answers.
+        Returns the error that it meets."""
+        return self._gates.probe(self._probe)
 
     def _is_capped(self) -> bool:
         """Whether a daily cap is reached; logged once."""
@@ -140,7 +151,7 @@ class Provider:
                 if stopping():
                     raise RateLimited(seconds, "the budget of this minute is used up")
                 time.sleep(min(seconds, 1.0))
-        with self._ramp.call():
+        with self._ramp.call(), self._room:
             gate = self._gates.gate()
             if gate is not None:
                 raise error_of(gate, self._store.now())

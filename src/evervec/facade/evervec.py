@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from copy import copy
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from evervec.embedders.base import AsyncEmbedder, Embedder
 from evervec.errors import InvalidArgument
+from evervec.facade.dry_run import with_estimate
+from evervec.facade.observation import ObservationMethods
 from evervec.facade.records import RecordMethods
 from evervec.model.reports import (
     Backfill,
     Estimate,
     Exported,
     Imported,
+    ImportedVectors,
     Limits,
     ProcessResult,
     Usage,
@@ -24,9 +28,10 @@ from evervec.model.reports import (
 from evervec.opening import open_embedder
 from evervec.records.drafts import check_given, check_name
 from evervec.stores.notes import Episode
-from evervec.tables.base import Attachment, attachment
+from evervec.tables.base import AttachedTable, Attachment, attachment
 from evervec.transfer.export import Exporter
 from evervec.transfer.loader import Loader
+from evervec.transfer.pending import PendingTexts, VectorImport
 from evervec.verify.verify import verify
 from evervec.versions.estimate import estimate
 from evervec.versions.migration import Migration
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     pass
 
 
-class Evervec(RecordMethods, AbstractContextManager["Evervec"]):
+class Evervec(RecordMethods, ObservationMethods, AbstractContextManager["Evervec"]):
     """The records of one tenant, kept in sync with a vector index. Created by `evervec.open`."""
 
     def __exit__(self, *_: object) -> None:
@@ -76,10 +81,36 @@ class Evervec(RecordMethods, AbstractContextManager["Evervec"]):
         records are embedded. A record that is newer here, or was deleted since, is skipped, unless
         `overwrite` is set. An import that was interrupted can be repeated."""
         loader = Loader(
-            self.store, self.settings, self.tenant, self.models, self.tables,
+            self.store, self.settings, self.tenant, self.models, self.attachments,
             self.pipeline.served.target_of,
         )  # fmt: skip
         return loader.load(path, overwrite=overwrite, progress=progress)
+
+    def export_pending(
+        self,
+        path: str | PathLike[str],
+        kind: str | None = None,
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> Exported:
+        """Write the tenant's texts that wait to be embedded to a Parquet file, to embed them
+        elsewhere; `import_vectors` brings the vectors back. Nothing is claimed: workers go on."""
+        check_given(kind=kind)
+        return PendingTexts(self.store, self.pipeline, self.tenant).export(path, kind, progress)
+
+    def import_vectors(
+        self,
+        path: str | PathLike[str],
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> ImportedVectors:
+        """Write the vectors of texts that `export_pending` wrote: `path` is a Parquet file, or a
+        folder of them, with a column `vectors` beside the exported ones. A record that changed
+        since is refused and stays in the queue. Can be repeated, and runs beside workers."""
+        importing = VectorImport(self.store, self.pipeline, self.tenant, self.settings)
+        done = importing.run(path, progress)
+        self.index.tend(0.0)  # large indexes are built now, not while they grow
+        return done
 
     # usage and limits
     def usage(self) -> Usage:
@@ -176,8 +207,8 @@ class Evervec(RecordMethods, AbstractContextManager["Evervec"]):
         self,
         table: str,
         *,
-        kind: str,
         text: str | Iterable[str],
+        kind: str | None = None,
         id: str | Iterable[str] = "id",
         metadata: Iterable[str] = (),
         title: str | None = None,
@@ -188,26 +219,52 @@ class Evervec(RecordMethods, AbstractContextManager["Evervec"]):
         dry_run: bool = False,
     ) -> Attachment:
         """Index a table of the store's database and keep it in sync: its rows become records of
-        `kind`.
+        `kind`, which is the table's name if it is not given.
 
         Triggers log every change in the transaction of the writer, whatever program that is;
         workers enqueue existing rows, behind live changes. `text`: a column, several columns, or a
         template such as `"{title}: {body}"`. `updated_at`: the column with the time of the last
         change, from which the age of a record runs. `tenant`: the column with the tenant.
-        `dry_run`: only return the SQL, as `.sql` of the result. Records of the kind that are not rows of the table
-        are deleted: a kind with records from other sources is rejected, unless `replace` is set.
+        `dry_run`: change nothing; the result has the statements as `.sql` and the cost as
+        `.estimate`. Records of the kind that are not rows of the table are deleted: a kind with
+        records from other sources is rejected, unless `replace` is set.
         """
-        check_name("kind", kind)
-        planned = attachment(
+        wanted = attachment(
             table, kind, id, text, metadata,
             title=title, weight=weight, updated_at=updated_at, tenant=tenant, owner=self.tenant,
         )  # fmt: skip
-        return self.tables.attach(planned, dry_run=dry_run, replace=replace)
+        planned = self.attachments.attach(wanted, dry_run=dry_run, replace=replace)
+        return self._estimated(planned) if dry_run else planned
+
+    def attach_again(
+        self, table: str | None = None, *, to: str | None = None, dry_run: bool = False
+    ) -> list[Attachment]:
+        """Attach a table (or kind) with what was given to `attach` before, after it was rebuilt,
+        renamed or lost its triggers; None: all tables that are no longer as they were attached.
+        Workers then compare all of its rows: what changed meanwhile is embedded, nothing else.
+
+        `to`: the table's new name; not needed if it was renamed with its triggers. A column that
+        is gone must be replaced with `attach`: the error names it. With None, one table that
+        cannot be attached does not stop the others; the first error is raised at the end.
+        """
+        planned = self.attachments.attach_again(table, to=to, dry_run=dry_run)
+        return [self._estimated(one) for one in planned] if dry_run else planned
+
+    def _estimated(self, planned: Attachment) -> Attachment:
+        assert self.attachments.source is not None
+        return with_estimate(planned, self.attachments.source, self.models, self.settings)
+
+    def tables(self) -> list[AttachedTable]:
+        """The attached tables, what was given for each, and whether each is still followed."""
+        embedded: Counter[str] = Counter()
+        for version in self.versions(all_tenants=True):
+            embedded[version.kind] += version.items if version.state == "serving" else 0
+        return self.attachments.tables(embedded)
 
     def detach(self, table: str, *, keep_records: bool = False) -> int:
         """Stop indexing a table (or kind): drop its triggers, and delete its records unless kept;
         returns the number of deleted records."""
-        return self.tables.detach(table, keep=keep_records)
+        return self.attachments.detach(table, keep=keep_records)
 
     def verify(
         self,
@@ -215,6 +272,8 @@ class Evervec(RecordMethods, AbstractContextManager["Evervec"]):
         *,
         quick: bool = False,
         all_tenants: bool = False,
+        kind: str | None = None,
+        faults: Iterable[str] | None = None,
         progress: Callable[[int], object] = lambda _: None,
     ) -> VerifyReport:
         """Compare the index with the records, and the records with attached tables. Safe while
@@ -223,10 +282,15 @@ class Evervec(RecordMethods, AbstractContextManager["Evervec"]):
         `report.clean`: no faults were found. `report.complete`: also nothing is waiting, failed or
         unchecked, so the index holds exactly the latest version of every record. `repair` removes
         orphaned points, enqueues missing and stale records, and attaches tables again that lost
-        their triggers. `quick` does not compare the records' texts. `progress` is called with the
-        number of records checked.
+        their triggers. `quick` does not compare the records' texts. `kind`: check only this kind;
+        an empty one means vectors of versions that the store does not know. `faults`: repair only
+        records with one of these, such as `["stale"]`; all faults are reported. `progress` is
+        called with the number of records checked.
         """
+        if kind:
+            check_given(kind=kind)
         return verify(
-            self.store, self.index, self.tables, self.pipeline.served.cutter_of,
-            None if all_tenants else self.tenant, repair=repair, quick=quick, progress=progress,
+            self.store, self.index, self.attachments, self.pipeline.served.cutter_of,
+            None if all_tenants else self.tenant, repair=repair, quick=quick, kind=kind,
+            faults=faults, progress=progress,
         )  # fmt: skip

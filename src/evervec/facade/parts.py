@@ -10,7 +10,9 @@ from evervec.embedding.registry import EmbedderRegistry
 from evervec.indexes.base import Index
 from evervec.maintenance.housekeeping import Housekeeping, Upkeep
 from evervec.opening import open_model, open_reranker, open_source
+from evervec.queue.management import worker_name
 from evervec.queue.queue import Queue
+from evervec.queue.recorder import Recorder
 from evervec.queue.ticket_waiter import TicketWaiter
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
@@ -55,9 +57,10 @@ class Parts:
         self._kinds: dict[str, Kind] = {}
         self.provider = Provider(embedder, store, settings)
         models = self.models = EmbedderRegistry(self.provider, store, settings, open_model)
-        tables = self.tables = Tables(open_source(store), store, settings)
+        tables = self.attachments = Tables(open_source(store), store, settings)
         self._reader = RecordReader(store, self._kinds, tables, settings)
         self._rerankers = RerankerRegistry(settings, open_reranker)
+        self._recorder = Recorder(store, worker_name())
         self._use_tenant(tenant)
         self.pipeline = Pipeline(
             store, index, models, self._kinds, self.queue, tables, self._reader, settings
@@ -76,7 +79,7 @@ class Parts:
         self.tenant = tenant
         self.queue = self.queue_of(tenant)
         self._writer = RecordWriter(
-            self.store, self.settings, tenant, self._kinds, self.models, self.tables,
+            self.store, self.settings, tenant, self._kinds, self.models, self.attachments,
             lambda kind: self.pipeline.served.target_of(kind),  # noqa: PLW0108 - it is made later
         )  # fmt: skip
         self._search = Search(
@@ -87,6 +90,7 @@ class Parts:
 
     def close(self) -> None:
         self._housekeeping.alerts.wait()
+        self._recorder.flush()
         self.index.close()
         self.store.close()
         self.models.close()
@@ -97,8 +101,15 @@ class Parts:
     def queue_of(self, tenant: str | None) -> Queue:
         """The queue of one tenant, or, with None, of all tenants."""
         return Queue(
-            self.store, self.settings, tenant, self._kinds, self.models, self._reader.content
-        )
+            self.store, self.settings, tenant, self._kinds, self.models, self._reader.content,
+            self._recorder,
+        )  # fmt: skip
+
+    def reads_fields(self, kind: str) -> bool:
+        """Whether the records of a kind are objects with fields, by the kind that this process
+        registered; else they have a text and the other arguments of `add`."""
+        known = self._kinds.get(kind)
+        return known is not None and known.reads_fields
 
     def connection(self) -> Any:
         """A connection to the store's database, to write your own data and evervec's in one

@@ -62,11 +62,13 @@ class RecordMethods(Parts):
         boxed: bool = False,
         vectors: Vectors | Mapping[str, Any] | None = None,
         wait: float | None = None,
+        if_seq: int | None = None,
         conn: Any = None,
     ) -> Ticket:
         """Save a record and enqueue its embedding job, in one transaction. When `add` returns, both
         are durable. `boxed`: the record stays hidden until it is embedded. `vectors`: your own, one
         for each chunk, so that nothing is embedded. `wait`: seconds to wait until it is embedded.
+        `if_seq`: only if the record still has that seq; otherwise the ticket is not `accepted`.
         `conn`: your own open transaction, which you commit."""
         options = {
             "id": id, "title": title, "metadata": metadata, "weight": weight,
@@ -75,8 +77,10 @@ class RecordMethods(Parts):
             "boxed": boxed, "vectors": vectors,
         }  # fmt: skip
         check_wait(wait, conn)
-        ticket = self._writer.save(kind, self.draft(kind, data, options), conn)
-        if wait is not None:
+        draft = self.draft(kind, data, options)
+        draft.if_seq = if_seq
+        ticket = self._writer.save(kind, draft, conn)
+        if wait is not None and (ticket.accepted or if_seq is None):
             self.wait(ticket, wait)
         return ticket
 
@@ -180,6 +184,7 @@ class RecordMethods(Parts):
         diversity: float | None = None,
         fields: Sequence[str] | None = None,
         rerank: bool | str | Reranker | None = None,
+        version: str | None = None,
     ) -> Hits:
         """The best records for a query, a vector, or both.
 
@@ -192,18 +197,20 @@ class RecordMethods(Parts):
         much hits should differ from each other. `fields`: which of title, text, metadata and
         data to return. `rerank`: a reranker, or its name, that orders the best candidates; True: the one of
         the setting `reranker`, which is also used unless False is given. If it fails, or takes
-        longer than `rerank_seconds`, `hits.rerank_error` says why.
+        longer than `rerank_seconds`, `hits.rerank_error` says why. `version`: search the vectors of
+        that embedding version, such as one that a migration is building, and only kinds that have
+        it.
         """
         request = read_request(
             self.settings, query, k, vector=vector, kind=kind, mode=mode, filter=filter,
             explain=explain, min_similarity=min_similarity, min_relevance=min_relevance,
             offset=offset, group_by=group_by, groups=groups, diversity=diversity, fields=fields,
-            rerank=rerank,
+            rerank=rerank, version=version,
         )  # fmt: skip
         if after is not None:
             self.wait(after, wait)
         hits = self._search.search(request)
-        return self.tables.with_rows(self.tenant, hits) if rows else hits
+        return self.attachments.with_rows(self.tenant, hits) if rows else hits
 
     def similar(
         self,

@@ -1,13 +1,15 @@
 """The records that fit the filters of recent searches.
 
-To find all records that fit a filter, an engine reads the metadata of all. So the result is kept,
-and on SQLite brought up to date with what was added and changed since. Filters that many records fit are tested on the best rows of a search instead.
+To find all records that fit a filter, an engine reads the metadata of all, unless SQLite has an
+index of the field. So the result is kept, and on SQLite brought up to date with what was added and
+changed since. Filters that many records fit are tested on the best rows of a search instead.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ _MOST_ASKED = 256
 """filters that are remembered"""
 
 Records = NDArray[np.int64]
+Few = Callable[[Connection, Query], list[int] | None]
 State = tuple[int, ...]
 """of the store; the first number is its mark"""
 
@@ -34,11 +37,19 @@ class FittingCache:
     """The results of filters, the least recently used of which are evicted."""
 
     def __init__(
-        self, engine: Engine, sql: Queries, most_bytes: int, *, lists_changes: bool
+        self,
+        engine: Engine,
+        sql: Queries,
+        most_bytes: int,
+        *,
+        lists_changes: bool,
+        few: Few | None = None,
     ) -> None:
-        """`lists_changes`: the store has a list of the records that were changed."""
+        """`lists_changes`: the store has a list of the records that were changed. `few`: finds
+        records by the index of a field."""
         self._engine = engine
         self._sql = sql
+        self._few = few
         self._lists_changes = lists_changes
         self._most_bytes = most_bytes
         self._known: OrderedDict[str, _Known] = OrderedDict()
@@ -60,12 +71,13 @@ class FittingCache:
             self._known.clear()
 
     def known(self, query: Query) -> Records | None:
-        """All that fit, if the result of an earlier search can be brought up to date."""
+        """All that fit, if the result of an earlier search can be brought up to date, or the index
+        of a field finds them."""
         key = _key(query)
         with self._lock:
             known = self._known.get(key)
         if known is None:
-            return None
+            return self._found(query)
         if not self._lists_changes:
             return known.records if known.state == (self._engine.mark(),) else None
         with self._engine.db.snapshot() as conn:
@@ -83,6 +95,17 @@ class FittingCache:
         if len(changed):
             kept = kept[~np.isin(kept, changed)]
         return self._keep(key, state, np.union1d(kept, np.concatenate((again, new))))
+
+    def _found(self, query: Query) -> Records | None:
+        """All that fit, if they are few and an index finds them."""
+        if self._few is None:
+            return None
+        with self._engine.db.snapshot() as conn:
+            state = self._state(conn)
+            records = self._few(conn, query)
+        if records is None:
+            return None
+        return self._keep(_key(query), state, np.unique(np.array(records, np.int64)))
 
     def all(self, query: Query) -> Records:
         known = self.known(query)

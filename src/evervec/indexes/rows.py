@@ -21,7 +21,7 @@ from evervec.stores.sql.store import SqlStore
 from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
-    from evervec.indexes.fitting import FittingCache
+    from evervec.indexes.fitting import Few, FittingCache
 
 _TOMBSTONE = b""
 _AT_ONCE = 10_000
@@ -117,9 +117,17 @@ class RowsIndex(Index):
             from evervec.indexes.fitting import FittingCache
 
             self._fitting = FittingCache(
-                self.engine, self.sql, self._fitting_bytes, lists_changes=self.lists_changes
+                self.engine,
+                self.sql,
+                self._fitting_bytes,
+                lists_changes=self.lists_changes,
+                few=self._few(),
             )
         return self._fitting
+
+    def _few(self) -> Few | None:
+        """Finds records by the indexes of fields; None: the engine has no such indexes."""
+        return None
 
     def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
         import numpy as np

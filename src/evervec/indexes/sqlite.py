@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from evervec.indexes.rows import RowsIndex
+from evervec.indexes.sqlite_fields import FieldIndexes
 from evervec.stores.named import Queries
+from evervec.stores.sql.store import SqlStore
 from evervec.stores.sqlite.engine import Engine
+
+if TYPE_CHECKING:
+    from evervec.indexes.fitting import Few
 
 
 class SqliteIndex(RowsIndex):
@@ -12,3 +19,14 @@ class SqliteIndex(RowsIndex):
 
     lists_changes = True
     sql = Queries.read("evervec.indexes", "points.sql", "sqlite.sql", dialect=Engine.dialect)
+
+    def __init__(self, store: SqlStore, cache_mb: int) -> None:
+        super().__init__(store, cache_mb)
+        self._fields = FieldIndexes(store)
+
+    def tend(self, before: float) -> None:
+        super().tend(before)
+        self._fields.tend()
+
+    def _few(self) -> Few:
+        return self._fields.few

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|m|h|d)")
+_UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 
 
 def quick_maker(frozen: type[T]) -> Callable[..., T]:
@@ -29,8 +33,12 @@ def quick_maker(frozen: type[T]) -> Callable[..., T]:
     return make
 
 
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 def as_datetime(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return None if seconds is None else moment(seconds)
 
 
 def as_seconds(moment: datetime | float) -> float:
@@ -38,6 +46,12 @@ def as_seconds(moment: datetime | float) -> float:
     if isinstance(moment, datetime):
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return float(moment)
+
+
+def read_duration(text: str) -> timedelta | None:
+    """A duration such as `30s`, `10min`, `2h` or `7d`; None if it is not written so."""
+    found = _DURATION.fullmatch(text)
+    return timedelta(seconds=float(found[1]) * _UNITS[found[2]]) if found else None
 
 
 def make_cursor(*place: Any) -> str:

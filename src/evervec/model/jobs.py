@@ -102,6 +102,25 @@ class Attempt:
     chunks_embedded: int
     chunks_reused: int
     tokens: int
+    embedded_at: datetime | None = None
+    """when its last chunk was embedded, if one had to be"""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """One step on the way of a change to the index."""
+
+    at: datetime
+    """when it happened, or will"""
+    what: str
+    """saved, due (not yet), claimed, embedded, searchable, removed, retried, failed or crashed"""
+    attempt: int | None = None
+    """of which attempt"""
+    seconds: float | None = None
+    """since the event before it"""
+    worker: str | None = None
+    """who did it"""
+    error: str | None = None
 
 
 class EnqueueResult(NamedTuple):

@@ -48,6 +48,20 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedVectors:
+    """What `import_vectors` did with the rows of its files."""
+
+    records: int = 0
+    written: int = 0
+    """records that are embedded now"""
+    refused: int = 0
+    """records that changed since the export, or that another worker has embedded or holds; those
+    that are not embedded stay in the queue"""
+    invalid: int = 0
+    """rows whose vectors do not fit their texts, or are zero or not finite"""
+
+
+@dataclass(frozen=True, slots=True)
 class Spend:
     """The cost of a provider's calls for one tenant, kind and model on one day (UTC). A call for
     several tenants or kinds is shared among them."""
@@ -130,6 +144,17 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantState:
+    """A tenant in a list of all."""
+
+    usage: Usage
+    own_limits: Limits
+    """the limits that are set for it"""
+    paused: bool
+    """its jobs are not claimed"""
+
+
+@dataclass(frozen=True, slots=True)
 class Gate:
     """Why a provider is paused for all workers of a store."""
 
@@ -185,15 +210,15 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated cost of a migration."""
+    """The estimated cost of embedding records."""
 
     records: int
     chunks: int
     tokens: int
     money: float
     """at the configured price"""
-    seconds: float
-    """of embedding, at the speed of a sample"""
+    seconds: float | None
+    """of embedding, at the speed of a sample; None: nothing was embedded to measure it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,18 +270,40 @@ class MigrationStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Sentence:
+    """One thing that is to be known about a store."""
+
+    level: str
+    """bad: something does not work; warn: it needs attention; info; ok: nothing is wrong"""
+    topic: str
+    """what it is about: provider, index, workers, queue, tables, failures, lag, quota, streams,
+    database, migration or records"""
+    text: str
+    """the sentence"""
+    since: datetime | None = None
+    """when it began, if that is known"""
+    hint: str | None = None
+    """what to do, if there is something to be done"""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerState:
     """A worker as it last reported."""
 
     worker: str
+    """its name: host and process"""
     version: str
     """of evervec"""
     started_at: datetime
+    """when it reported first"""
     seen_at: datetime
+    """when it reported last"""
     held: int
     """jobs in progress"""
     done: int
     """jobs that ended since it started"""
+    paused: bool = False
+    """it was told to finish what it has and to claim nothing"""
 
 
 FAULTS = ("missing", "stale", "orphaned", "doubled", "misplaced")

@@ -8,28 +8,19 @@ the same, in batches. Only the holder of a job's token may end it; any other cal
 from __future__ import annotations
 
 import logging
-import os
-import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress, islice
 from typing import Any
 
-from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument, InvalidRecord, LeaseLost
-from evervec.model.basics import as_seconds
-from evervec.model.bounds import BIGGEST, check_limit, check_whole
-from evervec.model.jobs import Attempt, EnqueueResult, Job, Op, Status
+from evervec.model.bounds import check_limit
+from evervec.model.jobs import EnqueueResult, Job, Op, Status
 from evervec.model.records import Content
-from evervec.model.reports import Stats
-from evervec.records.drafts import LONGEST_ID, are_plain_ids, check_name, check_when, existing_id
-from evervec.records.kinds import Kind
+from evervec.queue.management import JobManagement, report_dead
+from evervec.records.drafts import are_plain_ids, check_name, check_when, existing_id
 from evervec.runtime.backoff import backoff
-from evervec.settings import Settings
-from evervec.stores.base import Store
 from evervec.stores.values import Draft, Failure, Finish
-from evervec.telemetry.counters import ATTEMPTS, DEAD_LETTERS
 
 log = logging.getLogger("evervec")
 
@@ -40,23 +31,10 @@ NOT_READ = Content(None, "", {}, 1.0)
 """Default of `finish`: the job's content was not read."""
 
 
-def worker_name() -> str:
-    """The name of this process as a worker: host and process id."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 @dataclass(eq=False, repr=False)
-class Queue:
+class Queue(JobManagement):
     """The jobs of one store, limited to one tenant (or all tenants, with None). Claims always serve
     all tenants."""
-
-    _store: Store
-    _settings: Settings
-    _tenant: str | None
-    _kinds: Mapping[str, Kind]
-    _models: EmbedderRegistry
-    _content: Callable[[Job], Content | None]
-    worker: str = field(default_factory=worker_name, init=False)
 
     # enqueueing
     def enqueue(
@@ -156,11 +134,17 @@ class Queue:
         reveal = None if content is None else content.draft
         gone = content is None and job.op is Op.LOAD
         finish = Finish(job, reveal=reveal, gone=gone, worker=self.worker)
-        self._must_hold(self._store.leases.finish([finish])[0], job)
+        self._must_hold(self._finish([finish])[0], job)
 
     def finish_many(self, jobs: Sequence[Job]) -> list[bool]:
         """Finish claimed jobs in one transaction; False where the lease was lost."""
-        return self._store.leases.finish([Finish(job, worker=self.worker) for job in jobs])
+        return self._finish([Finish(job, worker=self.worker) for job in jobs])
+
+    def _finish(self, finishes: Sequence[Finish]) -> list[bool]:
+        done = self._store.leases.finish(finishes)
+        self.recorder.finished(list(compress(finishes, done)))
+        self.recorder.flush_if_due()
+        return done
 
     def fail(self, job: Job, error: str | BaseException, *, permanent: bool = False) -> None:
         """Schedule the job's next attempt, or make it a dead letter when none is left."""
@@ -187,6 +171,11 @@ class Queue:
                 for job, error, permanent in failures
             ]
         )
+        self.recorder.failed(
+            (job, _storable(error), end)
+            for (job, error, _), end in zip(failures, ends, strict=True)
+        )
+        self.recorder.flush_if_due()
         for (job, error, _), end in zip(failures, ends, strict=True):
             if end is Status.FAILED:
                 report_dead(job, error)
@@ -225,151 +214,6 @@ class Queue:
                 "result"
             )
 
-    # reading
-    def stats(self) -> Stats:
-        providers = [model.provider for model in self._models]
-        gates = (provider.gate() for provider in providers)
-        spending = self._models.spending
-        return replace(
-            self._store.jobs.stats(self._tenant),
-            in_flight=sum(provider.in_flight for provider in providers),
-            gate=next((gate for gate in gates if gate), None),
-            capped=spending.capped(),
-            spent_today=spending.today(self._tenant),
-        )
-
-    def status(self, kind: str, id: str | int) -> Job | None:
-        """The record's job, or None when it has none."""
-        check_name("kind", kind)
-        found = self._store.jobs.page(self._tenant, kind=kind, id=existing_id(id), limit=1)
-        return found[0] if found else None
-
-    def history(self, kind: str, id: str | int) -> list[Attempt]:
-        """The attempts for a record, oldest first."""
-        check_name("kind", kind)
-        return self._store.jobs.history(self._one_tenant(), kind, existing_id(id))
-
-    def _one_tenant(self) -> str:
-        if self._tenant is None:
-            raise InvalidArgument("this needs a tenant: use the queue of one tenant")
-        return self._tenant
-
-    def failed(self, limit: int = 100) -> list[Job]:
-        """Dead letters, latest first."""
-        return self.jobs(status=Status.FAILED, limit=limit)
-
-    def jobs(
-        self,
-        *,
-        status: str | None = None,
-        kind: str | None = None,
-        id: str | None = None,
-        after: int | None = None,
-        limit: int = 100,
-    ) -> list[Job]:
-        """List jobs in the order of their status, or with `after` in order of job id, starting
-        behind it."""
-        try:
-            wanted = None if status is None else Status(status)
-        except ValueError:
-            known = ", ".join(Status)
-            raise InvalidArgument(f"unknown status {status!r}; choose one of {known}") from None
-        check_limit(limit)
-        if after is not None:
-            check_whole("after", after, 0, BIGGEST)
-        if kind is not None:
-            check_name("kind", kind)
-        if id is not None:
-            check_name("id", id, LONGEST_ID)
-        return self._store.jobs.page(
-            self._tenant, status=wanted, kind=kind, id=id, after=after, limit=limit
-        )
-
-    def get(self, job_id: int) -> Job | None:
-        return self._store.jobs.get(self._tenant, _job_id(job_id))
-
-    # maintenance
-    def retry(self, job_id: int) -> None:
-        """Restart a failed job: no attempts spent, no error."""
-        self._store.jobs.retry(self._tenant, _job_id(job_id))
-
-    def retry_failed(self, max_retries: int | None = None) -> int:
-        """Restart all failed jobs, or those with fewer attempts than `max_retries`."""
-        if max_retries is not None:
-            check_whole("max_retries", max_retries, 0, BIGGEST)
-        return self._store.jobs.retry_failed(self._tenant, max_retries)
-
-    def recover_stuck(
-        self, threshold: float | timedelta | None = None, *, own: bool = False
-    ) -> int:
-        """Take back jobs whose lease has expired, or that were claimed longer ago than `threshold`;
-        the crash counts as an attempt. Covers all tenants, as workers do, or with `own` this tenant
-        only."""
-        tenant = self._tenant if own else None
-        if isinstance(threshold, timedelta):
-            threshold = threshold.total_seconds()
-        count = 0
-        while recovered := self._store.leases.recover(threshold=threshold, tenant=tenant):
-            count += len(recovered)
-            ATTEMPTS.add(len(recovered), "crashed")
-            for job in recovered:
-                if job.status is Status.FAILED:
-                    report_dead(job, job.error or "")
-        return count
-
-    def purge_done(self, older_than: timedelta | datetime) -> int:
-        """Purge done jobs; their records and vectors stay."""
-        return self._purge(Status.DONE, older_than)
-
-    def purge_dead(self, older_than: timedelta | datetime, boxed: bool = False) -> int:
-        """Purge dead letters; those that carry a boxed record only if `boxed`."""
-        return self._purge(Status.FAILED, older_than, boxed=boxed)
-
-    def _purge(self, status: Status, older_than: timedelta | datetime, boxed: bool = False) -> int:
-        before, total = moment(older_than, self._store.now), 0
-        while count := self._store.jobs.purge(status, before, tenant=self._tenant, boxed=boxed):
-            total += count
-        return total
-
-    def cancel(self, job_id: int) -> None:
-        """Remove a pending or failed job; its history stays."""
-        self._store.jobs.cancel(self._tenant, _job_id(job_id))
-
-    def set_priority(self, job_id: int, n: int) -> None:
-        if n is None:
-            raise InvalidArgument("priority must be a whole number, not None")
-        wanted = check_when(Draft("", "", b""), n, None, None).priority
-        self._store.jobs.set_priority(self._tenant, _job_id(job_id), wanted)
-
-    def pause(self, *, own: bool = False) -> None:
-        """Stop claims by all workers of the store until `resume`; claimed jobs are finished. Covers
-        all tenants, because claims do, or with `own` this tenant only."""
-        self._store.jobs.set_paused(True, self._tenant if own else None)
-
-    def resume(self, *, own: bool = False) -> None:
-        """Allow claims again: end the pause of all tenants, or with `own` of this tenant."""
-        self._store.jobs.set_paused(False, self._tenant if own else None)
-
-
-def report_dead(job: Job, error: str) -> None:
-    DEAD_LETTERS.add(1)
-    log.error(
-        "Embedding failed permanently: %s %r after %d attempts: %s",
-        job.kind, job.record_id, job.attempts, error,
-        extra={
-            "job_id": job.job_id, "tenant": job.tenant, "kind": job.kind,
-            "record_id": job.record_id, "attempts": job.attempts, "error": error,
-        },
-    )  # fmt: skip
-
-
-def moment(older_than: timedelta | datetime, now: Callable[[], float]) -> float:
-    if isinstance(older_than, timedelta):
-        return now() - older_than.total_seconds()
-    if isinstance(older_than, datetime):
-        return as_seconds(older_than)
-    raise InvalidArgument(f"older_than must be a timedelta or a datetime, not {older_than!r}")
-
 
 def _check_ids(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
     """The valid ids as text, and the errors of the invalid ones by position."""
@@ -387,7 +231,3 @@ def _check_ids(ids: list[Any]) -> tuple[list[str], dict[int, EnqueueResult]]:
 def _storable(error: str) -> str:
     """The error text with characters that are not valid UTF-8 escaped."""
     return error.encode("utf-8", "backslashreplace").decode()
-
-
-def _job_id(given: Any) -> int:
-    return check_whole("a job's number", given, 0, BIGGEST)

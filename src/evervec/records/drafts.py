@@ -205,7 +205,8 @@ def check_given(**names: str | None) -> None:
 
 def _check_size(settings: Settings, what: str, text: str) -> None:
     name = f"{what}_chars"
-    check_bound(settings, name, len(text), f"{what}: has {{}} characters", InvalidRecord)
+    if len(text) > getattr(settings, name):
+        check_bound(settings, name, len(text), f"{what}: has {{}} characters", InvalidRecord)
 
 
 def check_metadata(metadata: Any, settings: Settings | None) -> str:

@@ -67,7 +67,7 @@ def fit_vectors(given: Vectors, draft: Draft, target: Target) -> GivenVectors:
             f"vectors: {len(rows)} for a text of {len(chunks)} chunks; give one for each "
             "(ev.chunks shows them), or register the kind with a chunker that keeps the text whole"
         )
-    return GivenVectors(target.key, pack_vectors(chunks, _units(rows)))
+    return GivenVectors(target.key, pack_vectors(chunks, unit_rows(rows)))
 
 
 def pack_vectors(chunks: Iterable[Chunk], rows: Iterable[NDArray[np.float32]]) -> bytes:
@@ -120,7 +120,7 @@ def _decoded(text: str) -> NDArray[np.float32]:
         ) from None
 
 
-def _units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """The rows with length one."""
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))

@@ -9,11 +9,10 @@ from itertools import islice
 
 from evervec.model.deadlines import check
 from evervec.model.explanations import MatchedWord
-from evervec.stores.sql.stems import Stems
+from evervec.stores.sql.stems import STEMS, stems_of
 from evervec.stores.sql.words import fold, terms
 
 _WORD = re.compile(r"[^\W_]+")
-_STEMS = Stems()
 _MOST_PLACES = 200
 """matched words that are listed for one text, at most"""
 _MOST_CHARACTERS = 100_000
@@ -24,8 +23,7 @@ _AT_ONCE = 1000
 @lru_cache(256)
 def query_stems(query: str) -> tuple[str, ...]:
     """The stems of a query's words, each once; words that say nothing are left out."""
-    words = [word for term in terms(query) for word in fold(term).lower().split()]
-    return tuple(dict.fromkeys(_STEMS.of(words)))
+    return tuple(dict.fromkeys(stem for term in terms(query) for stem in stems_of(term)))
 
 
 def coverage(query: str, *texts: str | None) -> float:
@@ -37,7 +35,7 @@ def coverage(query: str, *texts: str | None) -> float:
     }
     prefixes = tuple(stem[:-1] or stem for stem in wanted)  # a stem may end in another letter
     near = [word for word in words if word.startswith(prefixes)]
-    found = set(_STEMS.of(near)).intersection(wanted)
+    found = set(STEMS.of(near)).intersection(wanted)
     return len(found) / len(wanted) if found else 1.0
 
 
@@ -57,4 +55,4 @@ def _matched(wanted: frozenset[str], text: str) -> Iterator[MatchedWord]:
 
 
 def _stems(places: Sequence[re.Match[str]]) -> list[str]:
-    return _STEMS.of([fold(place.group()).strip().lower() for place in places])
+    return STEMS.of([fold(place.group()).strip().lower() for place in places])

@@ -45,6 +45,8 @@ class Request:
     fields: frozenset[str]
     rerank: Any = None
     """as the caller gave it; see `search.reranker`"""
+    version: str | None = None
+    """the name of the embedding version to search; None: the serving ones"""
 
     @property
     def width(self) -> int:
@@ -80,6 +82,7 @@ def read_request(
     diversity: Any = None,
     fields: Any = None,
     rerank: Any = None,
+    version: Any = None,
 ) -> Request:
     """Check the arguments of a search; raises `InvalidArgument`, which names the argument."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -109,6 +112,7 @@ def read_request(
         _share("diversity", diversity, mode),
         FIELDS if fields is None else _fields(fields),
         _rerank(rerank, query),
+        None if version is None else _version(version, mode),
     )
     check_bound(settings, "most_hits", request.end, "k: requests {} hits")
     return request
@@ -185,6 +189,12 @@ def _rerank(given: Any, query: Any) -> Any:
     if query is None and given is not None and given is not False:
         raise InvalidArgument("rerank needs a query: texts are compared with its words")
     return False if query is None else given
+
+
+def _version(given: Any, mode: str) -> str:
+    if mode == "text":
+        raise InvalidArgument("version needs vectors: use mode 'hybrid' or 'semantic'")
+    return check_name("version", given)
 
 
 def _fields(given: Any) -> frozenset[str]:

@@ -47,6 +47,9 @@ _QUICK = 1.0
 longer (see `versions.lifecycle`)"""
 
 
+_LEAST_WIDTH = 10
+"""Searches for fewer hits look as deep as one for this many: a record that one side finds further
+down gets no evidence from that side, so the first hit would depend on how many are asked for."""
 _DEEPER = 4
 _DEEPEST = 10
 """how many times `most_hits` records are looked at for groups"""
@@ -121,7 +124,7 @@ class Search:
         made: dict[tuple[object, str], NDArray[np.float32] | Exception] = {}
         if request.mode == "text" or request.query is None:
             return made
-        for model in self._recalled().scope(request.kinds).models:
+        for model in self._recalled(request.version).scope(request.kinds).models:
             provider = model.provider
             try:
                 made[provider, request.query] = provider.embed_query(request.query)
@@ -134,7 +137,7 @@ class Search:
     def _depths(self, request: Request, end: int) -> list[int]:
         """How many records each side finds. Pages that need more double it; each depth adds hits
         behind those of the previous one, so that pages do not overlap."""
-        depths = [request.width * self._settings.overfetch]
+        depths = [max(request.width, _LEAST_WIDTH) * self._settings.overfetch]
         while depths[-1] < end:
             depths.append(2 * depths[-1])
         return depths
@@ -173,8 +176,10 @@ class Search:
         version it was asked for was retired and dropped: then the search is repeated."""
         while True:
             began = self._store.now()
-            recall = self._recalled()
+            recall = self._recalled(request.version)
             scope = recall.scope(request.kinds)
+            if request.version is not None:
+                request = self._in_version(request, scope)
             asked = matches = None
             if request.mode != "text" and scope.serving:
                 asked, matches = self._by_vector(request, scope, limit, recall)
@@ -189,25 +194,48 @@ class Search:
         kept = {c.version for c in mine if c.state != "retired"}
         return all(s.version in kept for s in scope.serving)
 
-    def _recalled(self) -> SearchCache:
-        """The cache of versions and records; a new one after any write."""
+    def _recalled(self, version: str | None) -> SearchCache:
+        """The cache of versions and records; a new one after any write. The cache for a version by
+        name is not kept: such a search is rare."""
         mark, recall = self._store.mark(), self._recall
+        if version is not None:
+            return self._new_cache(mark, version)
         if recall is None or recall.mark != mark or recall.is_full:
-            mine = self._store.versions.collections_of(self._tenant)
-            rescores = {c.kind: c.rescore for c in mine}
-            if self._store.read_only:  # then a registered kind cannot save its own
-                rescores |= {k.name: k.rescoring for k in self._kinds.values() if k.rescoring}
-            recall = self._recall = SearchCache(
-                self._store, self._tenant, rescores, mark, self._serving(mine)
-            )
+            recall = self._recall = self._new_cache(mark, None)
         return recall
 
-    def _serving(self, collections: Sequence[Collection]) -> list[Serving]:
+    def _new_cache(self, mark: int, version: str | None) -> SearchCache:
+        mine = self._store.versions.collections_of(self._tenant)
+        rescores = {c.kind: c.rescore for c in mine}
+        if self._store.read_only:  # then a registered kind cannot save its own
+            rescores |= {k.name: k.rescoring for k in self._kinds.values() if k.rescoring}
+        serving = self._serving(mine, version)
+        return SearchCache(self._store, self._tenant, rescores, mark, serving)
+
+    def _in_version(self, request: Request, scope: Scope) -> Request:
+        """The search of one version, limited to the kinds that have it: words must not add records
+        of others."""
+        if scope.serving:
+            return replace(request, kinds=tuple(s.kind for s in scope.serving))
+        mine = self._store.versions.collections_of(self._tenant)
+        named = [c for c in mine if c.spec and c.spec.name == request.version]
+        if any(c.state != "retired" and _is_asked(request, c) for c in named):
+            raise InvalidArgument(f"this process has no model for version {request.version!r}")
+        raise InvalidArgument(
+            f"the searched kinds have no version {request.version!r}: see `versions`"
+        )
+
+    def _serving(self, collections: Sequence[Collection], version: str | None) -> list[Serving]:
         """The serving version of each of the tenant's kinds. If this process lacks its model to
-        embed a query, the standby version, which also receives every change."""
+        embed a query, the standby version, which also receives every change. With a name: the
+        version of that name, whatever its state."""
         chosen: dict[str, Serving] = {}
-        for state in ("serving", "standby"):
+        for state in (
+            ("serving", "standby") if version is None else ("serving", "standby", "building")
+        ):
             for c in collections:
+                if version is not None and (c.spec is None or c.spec.name != version):
+                    continue
                 if c.state == state and c.kind not in chosen and (model := self._models.of(c.spec)):
                     assert c.spec is not None
                     kind = self._kinds.get(c.kind)
@@ -309,6 +337,10 @@ class Search:
                 best = max(range(len(chunks)), key=cosines.__getitem__)
                 found[record] = (cosines[best], chunks[best].vector)
         return found
+
+
+def _is_asked(request: Request, collection: Collection) -> bool:
+    return request.kinds is None or collection.kind in request.kinds
 
 
 def _relevant(request: Request, ranked: list[Ranked]) -> list[Ranked]:

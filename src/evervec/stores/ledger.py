@@ -28,5 +28,9 @@ def find_chunk(entry: bytes, wanted: bytes) -> tuple[int, int, int] | None:
     return at // 24, start, end
 
 
+def count_chunks(entry: bytes | None) -> int:
+    return len(entry) // _CHUNK.size if entry else 0
+
+
 def unpack_chunks(entry: bytes | None) -> tuple[Chunk, ...]:
     return tuple(map(Chunk._make, _CHUNK.iter_unpack(entry))) if entry else ()

@@ -14,7 +14,8 @@ Queries may be written in a neutral form that each engine converts to its dialec
 - `listed rows(…)` are many rows of texts at once, where an engine else runs a statement for each;
 - `for update …` locks rows, in engines with concurrent writers;
 - `cross join … on` fixes the order of a join for a planner without statistics;
-- `octets(text)` is the length of a text in bytes.
+- `octets(text)` is the length of a text in bytes;
+- `strpos(text, part)` is the place of a part in a text, 0 if it is not there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-PARTS = ("records", "jobs", "claims", "versions", "shared", "service")
+PARTS = ("records", "jobs", "claims", "versions", "shared", "service", "streams", "history")
 Dialect = Callable[[str], str]
 """Converts a query to an engine's dialect."""
 

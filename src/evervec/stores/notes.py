@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from evervec.model.reports import Gate
+from evervec.model.verification import VerifyResult, VerifyRun
 from evervec.stores.base import Shared
 
 T = TypeVar("T")
@@ -121,6 +122,16 @@ KEPT: NoteKey[int] = NoteKey("kept {}", int)
 """the last record that was kept when its table was detached"""
 INDEX_FIELDS: NoteKey[dict[str, FieldType]] = NoteKey("index fields of {}", json.loads, json.dumps)
 """the metadata fields that an index keeps ready for filters"""
+FOLDERS: NoteKey[dict[str, Any]] = NoteKey("folders of {} in {}", json.loads, json.dumps)
+"""the folders of which a tenant's records of the kind are files, by name"""
+
+# of a tenant, or of all tenants together
+VERIFY_RUN: NoteKey[VerifyRun] = NoteKey("verification of {}", VerifyRun.load, VerifyRun.dump)
+"""the verification that a service runs, or ran last"""
+VERIFY_RESULT: NoteKey[VerifyResult] = NoteKey(
+    "result of the verification of {}", VerifyResult.load, VerifyResult.dump
+)
+"""what was found last"""
 
 # of a provider
 GATE: NoteKey[Gate] = NoteKey("gate {}", lambda text: Gate(**json.loads(text)), _json)

@@ -143,6 +143,8 @@ class Finish(NamedTuple):
     worker: str = ""
     fence: int | None = None
     """the seq of its points, if the index is outside the store"""
+    embedded_at: float | None = None
+    """when its last chunk was embedded, if one had to be"""
 
     @property
     def seq(self) -> int:
@@ -223,6 +225,20 @@ class LedgerEntry(NamedTuple):
     chunks: tuple[Chunk, ...]
     current: bool
     """they are of the record's latest change"""
+
+
+class SampledRecord(NamedTuple):
+    """A live record without its text."""
+
+    record: int
+    id: str
+    title: str | None
+    """its beginning"""
+    metadata: str | None
+    """JSON; None if it is long"""
+    updated_at: float
+    chunks: int
+    """that the index holds of it"""
 
 
 class Digest(NamedTuple):
@@ -354,6 +370,8 @@ class AuditChoice(NamedTuple):
     before: int | None = None
     """only entries with a lower number"""
     since: float | None = None
+    least: int | None = None
+    """only entries with this number or a higher one"""
 
 
 class Asked(NamedTuple):

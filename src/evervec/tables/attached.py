@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any, ClassVar, Generic, TypeVar
 
 from evervec.errors import InvalidArgument, ValueRefused
@@ -101,6 +102,21 @@ class AttachedTables(ABC, Generic[Found]):
             conn.execute(self.sql.put_attached, row)
         self._store.wake()
 
+    def attach_again(
+        self, attachment: Attachment, to: str | None = None, *, dry_run: bool = False
+    ) -> Attachment:
+        """Attach a table with what was given before, and have all of its rows checked. `to`: its
+        new name; a table that was renamed with its triggers is found without it."""
+        with self._db.reading() as conn:
+            if to is None and self._find(conn, attachment) is None:
+                to = self._follower(conn, attachment.kind)
+        if to is not None:
+            attachment = replace(attachment, table=to, place=())
+        planned = self.plan(attachment)
+        if not dry_run:
+            self.attach(planned)
+        return planned
+
     def detach(self, kind: str) -> bool:
         """Drop the triggers and the attachment; False when there was none."""
         with self._db.writing(durable=True) as conn:
@@ -121,28 +137,41 @@ class AttachedTables(ABC, Generic[Found]):
             except TableChanged as error:
                 return str(error)
             enabled = self._triggers(conn, table)
+            is_key = self._is_key(conn, table)
+        name = attachment.table
+        if not is_key:
+            return (
+                f"{', '.join(attachment.key)} is no longer a key of {name}, so rows may be mixed "
+                "up: attach it with the columns of its primary key, or of a unique index without "
+                "conditions"
+            )
         if missing := sorted(set(self._wanted_triggers(table)) - enabled.keys()):
             return (
-                f"{attachment.table} lacks the trigger {', '.join(missing)}, so changes are "
-                "missed: attach it again, or run `evervec verify --repair`"
+                f"{name} lacks the trigger {', '.join(missing)}, so changes are missed (a table "
+                f"that is rebuilt loses its triggers): {again(name)}"
             )
-        if off := sorted(name for name, fires in enabled.items() if not fires):
+        if off := sorted(trigger for trigger, fires in enabled.items() if not fires):
             return (
-                f"the trigger {', '.join(off)} of {attachment.table} is disabled, so changes are "
-                "missed: attach the table again, or run `evervec verify --repair`"
+                f"the trigger {', '.join(off)} of {name} is disabled or was altered, so changes "
+                f"are missed: {again(name)}"
             )
         return None
 
     def _check(self, conn: Connection, attachment: Attachment) -> Found:
         """The table; `TableChanged` if it is no longer as it was attached."""
-        table = self._find(conn, attachment)
+        table, name = self._find(conn, attachment), attachment.table
         if table is None:
+            if renamed := self._follower(conn, attachment.kind):
+                raise TableChanged(f"the table {name} is now named {renamed}: {again(name)}")
             raise TableChanged(
-                f"the table {attachment.table} is gone: detach it, or attach its new name"
+                f"the table {name} is gone: detach it with `evervec detach {quote(name)}`, or give "
+                f"its new name with `evervec attach {quote(name)} --again --to NAME`"
             )
         if gone := [column for column in attachment.columns if column not in table.columns]:
+            used = ", ".join(f"{column} (used as {attachment.use_of(column)})" for column in gone)
             raise TableChanged(
-                f"{attachment.table} no longer has the column {', '.join(gone)}: attach it again"
+                f"{name} no longer has the column {used}: attach it with columns that it has "
+                f"({', '.join(table.columns)})"
             )
         return table
 
@@ -179,12 +208,13 @@ class AttachedTables(ABC, Generic[Found]):
             conn.execute(self.sql.clear_mark, (kind, times))
 
     # reading
-    def count(self, attachment: Attachment) -> int:
-        """The approximate number of rows in the table."""
-        with self._db.reading() as conn:
+    def count(self, attachment: Attachment) -> int | None:
+        """The approximate number of rows in the table; None if there is no such table."""
+        with self._db.snapshot() as conn:
+            self._limit_wait(conn)
             table = self._find(conn, attachment)
             if table is None or table.rows > _COUNTED:
-                return table.rows if table else 0
+                return table.rows if table else None
             (rows,) = conn.execute(f"select count(*) from {table.name}").fetchone()
         return int(rows)
 
@@ -226,6 +256,9 @@ class AttachedTables(ABC, Generic[Found]):
         return first | second
 
     # implemented by the engine
+    def _limit_wait(self, conn: Connection) -> None:
+        """Let a query fail that waits for a table which a schema migration has locked."""
+
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Connection]:
         """A connection that returns keys as the triggers write them."""
@@ -245,7 +278,11 @@ class AttachedTables(ABC, Generic[Found]):
 
     @abstractmethod
     def _triggers(self, conn: Connection, table: Found) -> Mapping[str, bool]:
-        """The table's triggers, and whether each is enabled."""
+        """The kind's triggers on the table, and whether each does what it was made for."""
+
+    @abstractmethod
+    def _follower(self, conn: Connection, kind: str) -> str | None:
+        """The name of a table that has triggers of the kind, whatever its name was."""
 
     @abstractmethod
     def _wanted_triggers(self, table: Found) -> Iterable[str]:
@@ -263,6 +300,11 @@ class AttachedTables(ABC, Generic[Found]):
     ) -> list[Row]:
         """Rows by their record ids; of several rows with one id, the first in order of keys comes
         last. `whole`: all columns, as the driver returns them."""
+
+
+def again(table: str) -> str:
+    """What to do about a table that is no longer followed."""
+    return f"attach it again with `evervec attach {quote(table)} --again`"
 
 
 def loaded(rows: Iterable[tuple[str, Any]]) -> list[Attached]:

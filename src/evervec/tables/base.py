@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
+from evervec.model.reports import Estimate
 from evervec.records.drafts import check_name, make_draft, record_id
 from evervec.settings import Settings
 from evervec.stores.values import Draft
@@ -22,6 +23,7 @@ from evervec.tables.values import as_json, as_moment, as_words
 
 UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
 """the errors of a row that cannot be a record"""
+_OF_A_PLAN = ("sql", "estimate")
 _SHOWN = 60
 """characters of a key in messages"""
 
@@ -65,6 +67,8 @@ class Attachment:
     """of the key's columns, where they must stay the same"""
     sql: tuple[str, ...] = field(default=(), compare=False)
     """the statements that attaching runs"""
+    estimate: Estimate | None = field(default=None, compare=False)
+    """what embedding the rows costs; of a dry run"""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,8 +83,21 @@ class Attachment:
         """The columns that say which record a row is."""
         return (*self.key, self.tenant) if self.tenant else self.key
 
+    def use_of(self, column: str) -> str:
+        """What a column is used for, as the arguments of `attach` name it."""
+        uses = {
+            "id": self.key,
+            "template" if self.template else "text": self.text,
+            "metadata": self.metadata,
+            "title": (self.title,),
+            "weight": (self.weight,),
+            "updated_at": (self.updated_at,),
+            "tenant": (self.tenant,),
+        }
+        return " and ".join(use for use, columns in uses.items() if column in columns)
+
     def dump(self) -> str:
-        return json.dumps({k: v for k, v in asdict(self).items() if k != "sql"})
+        return json.dumps({k: v for k, v in asdict(self).items() if k not in _OF_A_PLAN})
 
     @classmethod
     def load(cls, text: str) -> Attachment:
@@ -129,6 +146,12 @@ class Attachment:
     def draft(self, row: Row, settings: Settings) -> Draft | None:
         """The record of a row; None for a row without text."""
         self.identify(row.tenant, row.id)
+        if (content := self.content(row)) is None:
+            return None
+        return make_draft(content.pop("text"), content, settings)
+
+    def content(self, row: Row) -> dict[str, Any] | None:
+        """The record of a row as `add_many` takes it; None for a row without text."""
         values = row.values
         words = {column: as_words(values[column]) for column in self.text}
         if self.template is not None:
@@ -138,22 +161,19 @@ class Attachment:
         if not text.strip():
             return None
         weight = values[self.weight] if self.weight else None
-        return make_draft(
-            text,
-            {
-                "id": row.id,
-                "title": as_words(values[self.title]) if self.title else None,
-                "metadata": {column: as_json(values[column]) for column in self.metadata},
-                "weight": None if weight is None else min(1.0, max(0.0, float(weight))),
-                "updated_at": as_moment(values[self.updated_at]) if self.updated_at else None,
-            },
-            settings,
-        )
+        return {
+            "id": row.id,
+            "text": text,
+            "title": as_words(values[self.title]) if self.title else None,
+            "metadata": {column: as_json(values[column]) for column in self.metadata},
+            "weight": None if weight is None else min(1.0, max(0.0, float(weight))),
+            "updated_at": as_moment(values[self.updated_at]) if self.updated_at else None,
+        }
 
 
 def attachment(
     table: str,
-    kind: str,
+    kind: str | None,
     id: str | Iterable[str],
     text: str | Iterable[str],
     metadata: Iterable[str] = (),
@@ -164,7 +184,9 @@ def attachment(
     tenant: str | None = None,
     owner: str = "default",
 ) -> Attachment:
-    """An attachment from a caller's arguments: `text` is a column, several, or a template."""
+    """An attachment from a caller's arguments: `text` is a column, several, or a template; `kind`
+    is the table's name without its schema if it is not given."""
+    kind = check_name("kind", _bare(table) if kind is None else kind)
     key = (id,) if isinstance(id, str) else tuple(id)
     template = None
     if isinstance(text, str):
@@ -188,6 +210,13 @@ def attachment(
     )
 
 
+def _bare(table: str) -> str:
+    """The name of a table without its schema and quotes."""
+    if table.endswith('"'):
+        return table[:-1].rpartition('"')[2]
+    return table.rpartition(".")[2]
+
+
 def trigger_prefix(kind: str) -> str:
     """The prefix of a kind's trigger names: a hash, because a kind may be any text and trigger
     names are short."""
@@ -200,6 +229,25 @@ class Attached(NamedTuple):
     attachment: Attachment
     backfilled: bool
     """the rows that existed before have been enqueued"""
+
+
+@dataclass(frozen=True)
+class AttachedTable:
+    """An attached table, and whether it is still followed."""
+
+    table: str
+    kind: str
+    state: str
+    """attached; backfilling: rows that existed before are being enqueued; incomplete: some rows
+    cannot be indexed; broken: it is no longer as it was attached, so changes are missed"""
+    trouble: str | None
+    """what is wrong, and what to do"""
+    rows: int | None
+    """approximately; None: unknown"""
+    embedded: int
+    """records of the kind that have vectors, of all tenants"""
+    attachment: Attachment
+    """what was given to `attach`, which `attach_again` uses"""
 
 
 class Unfit(NamedTuple):

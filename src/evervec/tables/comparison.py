@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evervec.errors import InvalidArgument, StoreError
@@ -19,23 +19,34 @@ from evervec.tables.tables import Tables
 _AT_ONCE = 2000
 
 
-def compare_tables(tables: Tables, tenant: str | None, findings: Findings, *, repair: bool) -> None:
+def compare_tables(
+    tables: Tables,
+    tenant: str | None,
+    findings: Findings,
+    *,
+    repair: bool,
+    kind: str | None = None,
+    faults: Container[str] | None = None,
+) -> None:
     """Find records that are missing, stale or orphaned compared with the rows of their tables, and
-    tables that are not followed. `repair` enqueues the former and attaches the latter again.
-    Records with an unfinished job are left out."""
+    tables that are not followed. `repair` enqueues the former and attaches the latter again, or
+    with `faults` only enqueues the records with these. Records with an unfinished job are left
+    out."""
     while tables.follow():
         pass
     for attachment, backfilled in tables.attached():
+        if kind not in (None, attachment.kind):
+            continue
         assert tables.source is not None
         comparison = _Comparison(tables.source, tables.store, tables.settings, attachment)
         troubles = list(tables.troubles_of(attachment, tenant))
         mend = repair  # not if the table is no longer as it was attached
         if repair and tables.trouble(attachment) is not None:
-            mend = _attach_again(tables.source, attachment, troubles)
+            mend = faults is None and _attach_again(tables.source, attachment, troubles)
             findings.repaired += mend
         try:
             if backfilled:
-                comparison.compare(tenant, findings, repair=mend)
+                comparison.compare(tenant, findings, repair=mend, faults=faults)
         except TableChanged as error:
             if str(error) not in troubles:
                 troubles.append(str(error))
@@ -69,12 +80,19 @@ class _Comparison:
         self._attachment = attachment
         self._kind = attachment.kind
 
-    def compare(self, tenant: str | None, findings: Findings, *, repair: bool) -> None:
+    def compare(
+        self,
+        tenant: str | None,
+        findings: Findings,
+        *,
+        repair: bool,
+        faults: Container[str] | None,
+    ) -> None:
         for owner, fault, ids in self._wrong():
             if not ids or tenant not in (None, owner):
                 continue
             findings.counts[owner, self._kind, fault] += len(ids)
-            if repair:
+            if repair and (faults is None or fault in faults):
                 self._store.changes.enqueue(owner, self._kind, ids, loaded=True)
                 findings.repaired += len(ids)
 

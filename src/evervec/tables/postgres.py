@@ -17,7 +17,7 @@ from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import Engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.quoting import quoted
-from evervec.tables.attached import Columns
+from evervec.tables.attached import Columns, again
 from evervec.tables.base import Attachment, Row, TableChanged, trigger_prefix
 from evervec.tables.postgres_triggers import (
     OUTPUT,
@@ -75,7 +75,7 @@ class PostgresSource(TableSource[PostgresTable]):
         if attachment.types not in ((), types):
             raise TableChanged(
                 f"the type of the key of {attachment.table} changed from "
-                f"{', '.join(attachment.types)} to {', '.join(types)}: attach it again"
+                f"{', '.join(attachment.types)} to {', '.join(types)}: {again(attachment.table)}"
             )
         if hidden := _unreadable(table):
             raise TableChanged(
@@ -83,6 +83,9 @@ class PostgresSource(TableSource[PostgresTable]):
                 f"must run GRANT SELECT ON {table.name} TO {quoted(table.role)}"
             )
         return table
+
+    def _limit_wait(self, conn: Connection) -> None:
+        conn.execute("set local lock_timeout = '1s'")
 
     def _is_key(self, conn: Connection, table: PostgresTable) -> bool:
         key = list(table.attachment.key)
@@ -106,6 +109,10 @@ class PostgresSource(TableSource[PostgresTable]):
     def _triggers(self, conn: Connection, table: PostgresTable) -> dict[str, bool]:
         mine = trigger_prefix(table.attachment.kind)
         return dict(conn.execute(SQL.triggers, (table.oid, mine)).fetchall())
+
+    def _follower(self, conn: Connection, kind: str) -> str | None:
+        found = conn.execute(SQL.follower, (trigger_prefix(kind),)).fetchone()
+        return found and str(found[0])
 
     def _wanted_triggers(self, table: PostgresTable) -> Iterable[str]:
         return [f"{trigger_prefix(table.attachment.kind)}_{event}" for event in events(table)]

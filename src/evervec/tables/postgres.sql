@@ -42,6 +42,11 @@ select exists (
 select t.tgname::text, t.tgenabled in ('O', 'A') from pg_trigger as t
 where t.tgrelid = $1 and not t.tgisinternal and starts_with(t.tgname, $2)
 
+-- name: follower
+select t.tgrelid::regclass::text from pg_trigger as t
+where t.tgfoid = to_regproc('evervec.' || $1) and not t.tgisinternal and t.tgparentid = 0
+limit 1
+
 -- name: take_changes
 delete from evervec.changes
 where ctid = any (array (

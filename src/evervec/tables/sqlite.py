@@ -55,13 +55,24 @@ class SqliteSource(TableSource[Table]):
 
     def _drop_triggers(self, conn: Connection, kind: str) -> None:
         mine = f"evervec_{trigger_prefix(kind)}"
-        for name, _ in conn.execute(SQL.triggers).fetchall():
+        for name, _, _ in conn.execute(SQL.triggers).fetchall():
             if name.startswith(mine):
                 conn.execute(f"drop trigger {quoted(name)}")
 
     def _triggers(self, conn: Connection, table: Table) -> dict[str, bool]:
-        mine = table.attachment.table.lower()
-        return {name: True for name, of in conn.execute(SQL.triggers) if of.lower() == mine}
+        """SQLite rewrites a trigger when a column that it names is renamed, so its text is
+        compared."""
+        mine, wanted = table.attachment.table.lower(), triggers(table)
+        return {
+            name: _same(sql, wanted[name])
+            for name, of, sql in conn.execute(SQL.triggers)
+            if of.lower() == mine and name in wanted
+        }
+
+    def _follower(self, conn: Connection, kind: str) -> str | None:
+        mine = f"evervec_{trigger_prefix(kind)}"
+        found = (of for name, of, _ in conn.execute(SQL.triggers) if name.startswith(mine))
+        return next(found, None)
 
     def _wanted_triggers(self, table: Table) -> Iterable[str]:
         return triggers(table)
@@ -125,6 +136,13 @@ class SqliteSource(TableSource[Table]):
         which = f"where ({', '.join(sides)}) in ({wanted}) order by {', '.join(table.key)}"
         keys = listed(table.attachment.keys_of(ids))
         return _read(conn, table, columns, which, (keys,))[::-1]
+
+
+def _same(stored: str, made: str) -> bool:
+    """SQLite writes the first words in capitals, and quotes names that were changed and changed
+    back."""
+    one, other = (text.lower().replace('"', "") for text in (stored, made))
+    return one == other
 
 
 @contextmanager

@@ -7,7 +7,7 @@ returning kind, tenant, id
 
 -- name: triggers
 -- with their table: triggers follow a table that is renamed
-select name, tbl_name from sqlite_schema
+select name, tbl_name, sql from sqlite_schema
 where type = 'trigger' and name like 'evervec\_attached\_%' escape '\'
 
 -- name: is_table

@@ -16,7 +16,15 @@ from evervec.settings import Settings
 from evervec.stores import notes
 from evervec.stores.base import Store
 from evervec.stores.slices import records_of
-from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
+from evervec.tables.base import (
+    UNFIT,
+    Attached,
+    AttachedTable,
+    Attachment,
+    Row,
+    TableChanged,
+    Unfit,
+)
 from evervec.tables.source import Source
 
 log = logging.getLogger("evervec")
@@ -56,6 +64,42 @@ class Tables:
             notes.KEPT.of(wanted.kind).put(self.store.shared, None)
         return planned
 
+    def attach_again(
+        self, table: str | None = None, *, to: str | None = None, dry_run: bool = False
+    ) -> list[Attachment]:
+        """Attach a table or kind with what was given before, or with None all tables that are no
+        longer as they were attached. One that cannot be attached does not stop the others; then
+        the first error is raised at the end."""
+        if table is None:
+            if to is not None:
+                raise InvalidArgument("name the table that has a new name")
+            mine = [a for a in self.by_kind().values() if self.trouble(a) is not None]
+        else:
+            mine = self.attachments_of(table)
+            if to is not None and len(mine) > 1:
+                kinds = ", ".join(a.kind for a in mine)
+                raise InvalidArgument(
+                    f"{table} is attached as {kinds}: give one of these kinds with the new name"
+                )
+        self._forget()
+        made, errors = [], []
+        for attachment in mine:
+            try:
+                planned = self._required().attach_again(attachment, to, dry_run=dry_run)
+                made.append(planned)
+            except (InvalidArgument, StoreError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return made
+
+    def attachments_of(self, table: str) -> list[Attachment]:
+        """The attachments of a table or kind."""
+        mine = [a for a in self.by_kind().values() if table in (a.table, a.kind)]
+        if not mine:
+            raise InvalidArgument(f"{table!r} is not attached: `evervec tables` lists what is")
+        return mine
+
     def check_free(self, kind: str) -> None:
         """Refuse a kind with records that were not made from a table: attaching deletes all records
         that are not rows of the table."""
@@ -88,11 +132,8 @@ class Tables:
     def detach(self, table: str, *, keep: bool) -> int:
         """Stop following a table or kind, and delete its records unless `keep`; returns how many
         were deleted."""
-        mine = [a for a in self.by_kind().values() if table in (a.table, a.kind)]
-        if not mine:
-            raise InvalidArgument(f"{table!r} is not attached")
         gone = 0
-        for one in mine:
+        for one in self.attachments_of(table):
             self._forget()
             self._required().detach(one.kind)
             deleted, last = self._let_go(one.kind, keep=keep)
@@ -176,9 +217,48 @@ class Tables:
 
     def alarms(self) -> Iterator[tuple[str, str]]:
         """What each sweep reports about attached tables, by kind; costs a few look-ups."""
-        for attachment, _ in self.attached():
-            if text := self.trouble(attachment) or self.set_aside(attachment):
-                yield attachment.kind, text
+        for attached in self.attached():
+            _, text = self._state(attached)
+            if text is not None:
+                yield attached.attachment.kind, text
+
+    def tables(self, embedded: Mapping[str, int]) -> list[AttachedTable]:
+        """All attached tables; `embedded`: the number of records with vectors, by kind."""
+        found = []
+        for attached in self.attached():
+            attachment = attached.attachment
+            state, trouble = self._state(attached)
+            count = embedded.get(attachment.kind, 0)
+            found.append(
+                AttachedTable(
+                    attachment.table, attachment.kind, state, trouble, self._count(attachment),
+                    count, attachment,
+                )
+            )  # fmt: skip
+        return found
+
+    def _state(self, attached: Attached) -> tuple[str, str | None]:
+        """The state of a table, and what is wrong with it. A table that cannot be read must not
+        hide the state of the others."""
+        attachment = attached.attachment
+        try:
+            if trouble := self.trouble(attachment):
+                return "broken", trouble
+            if trouble := self.set_aside(attachment):
+                return "incomplete", trouble
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            return "broken", f"{attachment.table} cannot be checked: {error}"
+        return ("attached" if attached.backfilled else "backfilling"), None
+
+    def _count(self, attachment: Attachment) -> int | None:
+        try:
+            return self._required().count(attachment)
+        except StoreClosed:
+            raise
+        except StoreError:
+            return None
 
     def troubles(self, tenant: str | None = None) -> Iterator[str]:
         """Why the records of one tenant, or (None) of all, may differ from the rows of their tables
@@ -235,6 +315,30 @@ class Tables:
             if (hit.kind, hit.id) not in left_out
         )
         return hits.replaced(shown)
+
+    def unchanged(self, tenant: str, kind: str, ids: Sequence[str]) -> set[str]:
+        """Those of the ids whose row still has the text that the record has. All of them, if the
+        kind has no attached table or the table cannot be read."""
+        attachment = self.by_kind().get(kind)
+        if self.source is None or attachment is None:
+            return set(ids)
+        known = self.store.records.digests(tenant, kind, ids)
+        try:
+            rows = self.source.rows(attachment, ids)
+        except TableChanged:
+            return set(ids)
+        return {
+            id
+            for id, row in rows.items()
+            if id in known and self._has_text(attachment, row, known[id].hash)
+        }
+
+    def _has_text(self, attachment: Attachment, row: Row, hash: bytes | None) -> bool:
+        try:
+            draft = attachment.draft(row, self.settings)
+        except UNFIT:
+            return False
+        return draft is not None and draft.hash == hash
 
     def _whole(self, attachment: Attachment, ids: Sequence[str]) -> dict[str, Row]:
         """The rows of some records with all columns; without values if they cannot be read."""

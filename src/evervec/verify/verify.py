@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evervec.chunking import Cutter
+from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index
 from evervec.model.jobs import Status
-from evervec.model.reports import QUICK, Findings, VerifyReport
+from evervec.model.reports import FAULTS, QUICK, Findings, VerifyReport
 from evervec.stores.base import Store
 from evervec.stores.slices import expected_slices
 from evervec.stores.values import Collection, Expected
@@ -59,15 +60,28 @@ def verify(
     *,
     repair: bool,
     quick: bool,
+    kind: str | None,
+    faults: Iterable[str] | None,
     progress: Callable[[int], object],
 ) -> VerifyReport:
-    """Compare tables, records and index, of one tenant or (None) of all. `repair` fixes only what
-    is wrong: it removes surplus points and enqueues the other records. `quick` trusts the ledger
-    without reading the texts. `progress` is called with the number of records checked."""
-    walk = _Walk(store, index, cutter_of, tenant, progress, repair, quick)
-    compare_tables(tables, tenant, walk.findings, repair=repair)
+    """Compare tables, records and index, of one tenant or (None) of all, and of one kind or (None)
+    of all. `repair` fixes only what is wrong: it removes surplus points and enqueues the other
+    records. `faults`: it repairs only records with one of these. `quick` trusts the ledger without
+    reading the texts. `progress` is called with the number of records checked."""
+    chosen = _chosen(faults)
+    walk = _Walk(store, index, cutter_of, tenant, progress, repair, quick, kind, chosen)
+    compare_tables(tables, tenant, walk.findings, repair=repair, kind=kind, faults=chosen)
     walk.strays()
     return walk.collections()
+
+
+def _chosen(faults: Iterable[str] | None) -> frozenset[str] | None:
+    if faults is None:
+        return None
+    given = frozenset([faults] if isinstance(faults, str) else faults)
+    if not given or not given.issubset(FAULTS):
+        raise InvalidArgument(f"faults: must be some of {', '.join(FAULTS)}")
+    return given
 
 
 def verify_versions(
@@ -97,11 +111,16 @@ class _Walk:
     progress: Callable[[int], object] = lambda _: None
     repair: bool = False
     quick: bool = False
+    kind: str | None = None
+    faults: frozenset[str] | None = None
+    """repair only records with one of these; None: all"""
     findings: Findings = field(default_factory=Findings)
 
     def collections(self, versions: Container[int] | None = None) -> VerifyReport:
         """Walk all versions that are in use, or only these; returns the report."""
         for collection in _used(self.store.versions.collections()):
+            if self.kind not in (None, collection.kind):
+                continue
             if versions is None or collection.version in versions:
                 self._collection(collection)
         return self.findings.report()
@@ -112,9 +131,9 @@ class _Walk:
             seen = self._look(collection, part)
             self._count(collection, part, seen)
             unread += len(seen.unread)
-            if self.repair and seen.wrong:
-                _repair(self.store, self.index, collection, seen.wrong)
-                self.findings.repaired += len(seen.wrong)
+            if self.repair and (wrong := self._to_repair(seen.wrong)):
+                _repair(self.store, self.index, collection, wrong)
+                self.findings.repaired += len(wrong)
             self.progress(sum(record.live for record in part.expected))
         if unread:
             self.findings.unchecked.append(
@@ -124,6 +143,12 @@ class _Walk:
             )
         if self.quick and QUICK not in self.findings.unchecked:
             self.findings.unchecked.append(QUICK)
+
+    def _to_repair(self, wrong: dict[Whose, Wrong]) -> dict[Whose, Wrong]:
+        """A record is repaired as a whole: one that has a chosen fault loses its others too."""
+        if self.faults is None:
+            return wrong
+        return {whose: found for whose, found in wrong.items() if found.faults & self.faults}
 
     def _count(self, collection: Collection, part: _Slice, seen: _Seen) -> None:
         counts, kind = self.findings.counts, collection.kind
@@ -139,7 +164,8 @@ class _Walk:
                 counts[owner, kind, state] += count
 
     def strays(self) -> None:
-        """Count, and with repair remove, points of versions that are not in use."""
+        """Count, and with repair remove, points of versions that are not in use. The kind of a
+        version that the store does not know is empty."""
         store, index, tenant = self.store, self.index, self.tenant
         collections = store.versions.collections()
         found = index.strays({c.version for c in _used(collections)}, tenant)
@@ -152,10 +178,11 @@ class _Walk:
                 if (stray.version, stray.tenant) in seen
             ]
         kinds: dict[int | None, str] = {c.version: c.kind for c in collections}
+        found = [s for s in found if self.kind in (None, kinds.get(s.version, ""))]
         for stray in found:
             kind = kinds.get(stray.version, "")
             self.findings.counts[stray.tenant, kind, "misplaced"] += stray.records
-        if found and self.repair:
+        if found and self.repair and (self.faults is None or "misplaced" in self.faults):
             index.drop_strays(found)
             self.findings.repaired += sum(stray.records for stray in found)
 

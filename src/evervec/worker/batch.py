@@ -112,6 +112,8 @@ class Batch:
     """one record needs many calls: other batches' calls go in between"""
     suspect: bool = False
     """it killed a worker before, so it must not share a process with other jobs"""
+    embedded_at: float | None = None
+    """when its last call ended, by the clock of the store"""
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)
     """start and end of each stage, for traces"""
 
@@ -178,12 +180,15 @@ class Batch:
         failed = any(self.rows[h] in self.errors for h in item.fresh)
         return failed or self.is_embedded(item)
 
-    def settle(self, worker: str) -> Settled:
-        """Decide what becomes of each record."""
+    def settle(self, worker: str, now: float) -> Settled:
+        """Decide what becomes of each record; `now`: by the clock of the store."""
         settled = Settled([], [], [], [])
+        ended = self.marks.get("embed", (0, 0))[1]
+        self.embedded_at = now - (time.time_ns() - ended) / 1e9 if ended else None
         self.counted.clear()
         for item in self.items:
-            self._fail(item)
+            if self.errors:
+                self._fail(item)
             if item.waits is not None:
                 settled.postponed.append((item.job, item.waits))
             elif item.error is not None:
@@ -227,23 +232,23 @@ class Batch:
     def make_finish(self, item: Item, worker: str) -> Finish:
         """The points and the ledger entry of an embedded record."""
         job = item.job
-        points = item.given + [
-            Point(hash, place, text, self.vectors[self.rows[hash]])
-            for hash, (place, text) in item.fresh.items()
-        ]
-        embedded = sum(self.rows[hash] >= 0 for hash in item.fresh)
-        # a text shared by several records is counted for the first of them
-        mine = {self.rows[hash] for hash in item.fresh} - self.counted
-        self.counted |= mine
+        points = list(item.given)
+        embedded = tokens = 0
+        for hash, (place, text) in item.fresh.items():
+            row = self.rows[hash]
+            points.append(Point(hash, place, text, self.vectors[row]))
+            embedded += row >= 0
+            if row not in self.counted:  # a text of several records is counted for the first
+                self.counted.add(row)
+                tokens += self.tokens.get(row, 0)
         change = Change(
             job.record, job.version, job.tenant, job.kind, job.record_id, item.seq,
             points, item.kept, item.metadata, item.weight, item.updated_at,
         )  # fmt: skip
         return Finish(
             job, change, item.chunks, item.reveal, item.gone,
-            embedded=embedded, reused=len(item.kept) + len(points) - embedded,
-            tokens=sum(self.tokens.get(row, 0) for row in mine),
-            worker=worker,
+            embedded=embedded, reused=len(item.kept) + len(points) - embedded, tokens=tokens,
+            worker=worker, embedded_at=self.embedded_at if embedded else None,
         )  # fmt: skip
 
     def split(self) -> list[Batch]:
@@ -261,6 +266,22 @@ class Batch:
         self.costs = []
         self.characters = max(0, self.characters - characters)
         return [part]
+
+
+@dataclass(slots=True)
+class Reached:
+    """How far a worker has come, in chunks."""
+
+    jobs: int = 0
+    """that were prepared: their chunks are known"""
+    chunks: int = 0
+    """of these jobs that have to be embedded"""
+    embedded: int = 0
+    """of these chunks"""
+
+    def prepare(self, batch: Batch) -> None:
+        self.jobs += len(batch.items)
+        self.chunks += len(batch.texts)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ class Debounce:
     that add the next job wait for locks and for the GIL. A job that comes alone is claimed at once.
     """
 
-    few = 16
+    few = 64
     seconds = 0.02
 
     def __init__(self) -> None:

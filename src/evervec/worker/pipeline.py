@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import compress, groupby
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 
 from evervec.chunking import chunk
 from evervec.embedders.base import count_tokens, describe
@@ -29,7 +28,7 @@ from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Finish, Loaded, Unreadable
 from evervec.tables.tables import FoundRow, Tables
-from evervec.telemetry.counters import ATTEMPTS, CHUNKS, FRESHNESS, STAGES
+from evervec.telemetry.counters import ATTEMPTS, STAGES
 from evervec.telemetry.traces import tell
 from evervec.worker.batch import Batch, Call, Item, Written
 from evervec.worker.index_writer import IndexWriter
@@ -125,20 +124,23 @@ class Pipeline:
             raise failing
 
     @STAGES.timing("prepare")
-    def prepare(self, jobs: Sequence[Job]) -> tuple[Batch, Sequence[Job]]:
-        """Load and chunk claimed jobs and compare them with the ledger, until there is as much to
-        embed as the provider does in a few seconds. Returns the batch and the jobs left for a later
-        call: the remaining ones, and those of another model than the first job's."""
+    def prepare(self, jobs: Sequence[Job], characters: int = 0) -> tuple[Batch, Sequence[Job]]:
+        """Load and chunk claimed jobs and compare them with the ledger, until there are so many
+        characters to embed; by default as many as the provider does in a few seconds. Returns the
+        batch and the jobs left for a later call: the remaining ones, and those of another model
+        than the first job's."""
         began = time.time_ns()
         if self._used_up:
             jobs = self._within_quota(jobs)
             if not jobs:
                 return Batch([], next(iter(self.models))), []
+        if any(job.version not in self.served.models for job in jobs):
+            self.served.refresh()  # another process, or this one before a restart, claimed them
         model = self.served.models[jobs[0].version]
         mine = [job for job in jobs if self.served.models[job.version] is model]
         others = [job for job in jobs if self.served.models[job.version] is not model]
         batch = Batch([], model, suspect=jobs[0].crashes > 0)
-        most = slice_ = min(model.provider.pace.of_batch, self.memory)
+        most = slice_ = min(characters or model.provider.pace.of_batch, self.memory)
         done = held = 0
         while done < len(mine) and batch.characters <= most // 2 and held < self.memory:
             taken = self._load(batch, mine[done:], min(slice_, self.memory - held))
@@ -150,6 +152,12 @@ class Pipeline:
         batch.oversize = batch.characters > 2 * most
         batch.mark("prepare", began)
         return batch, mine[done:] + others
+
+    def prepare_all(self, jobs: Sequence[Job]) -> Iterator[Batch]:
+        """Prepare jobs in batches that are only bounded by memory, to embed them elsewhere."""
+        while jobs:
+            batch, jobs = self.prepare(jobs, self.memory)
+            yield batch
 
     def _within_quota(self, jobs: Sequence[Job]) -> list[Job]:
         """The claimed jobs whose tenants have quota left today; the others are released."""
@@ -213,9 +221,10 @@ class Pipeline:
                 continue
             item.given_seq, packed = found[item.job.record]
             vectors = unpack_vectors(packed, model.spec.dimensions)
-            for hash in vectors.keys() & item.fresh.keys():
-                place, text = item.fresh.pop(hash)
-                item.given.append(Point(hash, place, text, vectors[hash]))
+            item.given = [
+                Point(hash, *item.fresh.pop(hash), vectors[hash])
+                for hash in vectors.keys() & item.fresh.keys()
+            ]
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as row ranges of its texts. A call holds as many
@@ -268,7 +277,7 @@ class Pipeline:
         written, began = Written(), time.time_ns()
         self._account(batch)
         self._cache(batch)
-        settled = batch.settle(self.queue.worker)
+        settled = batch.settle(self.queue.worker, self.store.now())
         for job, why in settled.postponed:
             written.released += self.queue.postpone(job, why)
         if settled.finishes:
@@ -307,7 +316,7 @@ class Pipeline:
                 written.released += sum(self.queue.release_many(refused, str(error)))
                 written.errors += [(job.job_id, str(error)) for job in refused]
                 continue
-            self._count_finished(finishes, done)
+            self.queue.recorder.finished(finishes if all(done) else list(compress(finishes, done)))
             written.succeeded = sum(done)
             written.lost += len(done) - sum(done)
             return
@@ -317,6 +326,7 @@ class Pipeline:
         spent, tokens = batch.share_costs()
         batch.model.provider.record(spent)
         batch.costs.clear()
+        self.queue.recorder.spent(spent, batch.model.provider.spending.money)
         if tokens:
             self._used_up |= self.store.tenants.hold_spent({tenant for tenant, _ in spent})
         for row, count in tokens.items():
@@ -351,16 +361,6 @@ class Pipeline:
                 if batch.outage is not None and job in waiting:
                     error = describe(batch.outage)
                 tell(item.trace, batch.marks, error, job_id=job.job_id, kind=job.kind)
-
-    def _count_finished(self, finishes: list[Finish], done: list[bool]) -> None:
-        """Count the records that became searchable."""
-        good = finishes if all(done) else list(compress(finishes, done))
-        now = self.store.now()
-        # records saved together share their due time and are adjacent in the claim
-        for due, same in groupby(good, attrgetter("job.scheduled_for")):
-            FRESHNESS.observe(max(0.0, now - due.timestamp()), times=sum(1 for _ in same))
-        CHUNKS.add(sum(map(attrgetter("embedded"), good)), "embedded")
-        CHUNKS.add(sum(map(attrgetter("reused"), good)), "reused")
 
 
 def _length(loaded: Loaded | Unreadable | None) -> int:

@@ -182,6 +182,7 @@ class Dispatcher:
             pipeline.embed(batch)
             with patience(_PATIENCE):
                 written = pipeline.write(batch)
+        pipeline.queue.recorder.flush()  # this process may be frozen until the next delivery
         if batch.outage is not None:
             raise batch.outage
         if written.succeeded:

@@ -9,6 +9,7 @@ from typing import Any
 
 from evervec.embedders.base import describe
 from evervec.errors import InvalidRecord, LeaseLost
+from evervec.model.basics import quick_maker
 from evervec.model.jobs import Job, Op
 from evervec.model.records import Content
 from evervec.records.drafts import make_draft
@@ -19,6 +20,8 @@ from evervec.stores.values import Draft, Loaded, Unreadable
 from evervec.tables.base import UNFIT, Attachment, Row, TableChanged
 from evervec.tables.tables import FoundRow, Tables
 from evervec.worker.batch import Item
+
+_make_content = quick_maker(Content)
 
 
 class Refused(InvalidRecord):
@@ -101,7 +104,7 @@ class RecordReader:
         elif loaded.op is Op.LOAD:
             draft = self._fetch(job) if row is None else _draft_of_row(self._settings, *row)
         elif loaded.live:
-            return Content(loaded.title, loaded.text, loaded.metadata, loaded.weight)
+            return _make_content(loaded.title, loaded.text, loaded.metadata, loaded.weight)
         else:
             return None
         if draft is None:

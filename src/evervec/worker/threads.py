@@ -54,7 +54,7 @@ class Calls:
     def submit(self, batch: Batch, calls: Sequence[range]) -> None:
         with self._changed:
             (self._oversize if batch.oversize else self._ordinary).append((batch, deque(calls)))
-            self._changed.notify_all()
+            self._changed.notify(len(calls))  # all would compete with each other for the GIL
 
     def close(self) -> None:
         """Start no more calls."""

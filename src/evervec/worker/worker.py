@@ -31,7 +31,7 @@ from evervec.model.reports import ProcessResult
 from evervec.runtime.release import release
 from evervec.runtime.threads import handling_signals, start
 from evervec.settings import Settings
-from evervec.worker.batch import Batch, Call, Written
+from evervec.worker.batch import Batch, Call, Reached, Written
 from evervec.worker.claims import Claims
 from evervec.worker.failures import AROUND, PASSING, Failures
 from evervec.worker.pipeline import Pipeline
@@ -73,9 +73,12 @@ class Worker:
         self._total = Written()
         self._forever = False
         self._progress: Callable[[int], object] | None = None
+        self._watch: Callable[[Reached], object] = lambda _: None
+        self._reached = Reached()
         self._stop_at = float("inf")
         self._next_recovery = 0.0
         self._next_beat = 0.0
+        self._paused = False
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
         self._endurance = Failures(settings.backoff_seconds)
@@ -86,10 +89,21 @@ class Worker:
             self._pipeline.queue.renew_many, self._settings.lease_seconds / 3
         )
 
+    @property
+    def processed(self) -> int:
+        """Jobs that ended since it started."""
+        return self._total.processed
+
     # running
-    def process_all(self, progress: Callable[[int], object] | None = None) -> ProcessResult:
-        """Process jobs until none is due; during an outage, until the outage is detected."""
-        self._progress = progress
+    def process_all(
+        self,
+        progress: Callable[[int], object] | None = None,
+        watch: Callable[[Reached], object] = lambda _: None,
+    ) -> ProcessResult:
+        """Process jobs until none is due; during an outage, until the outage is detected. `watch`
+        is called after each provider call."""
+        self._progress, self._watch = progress, watch
+        self._total, self._reached = Written(), Reached()
         self._run(forever=False)
         done = self._total
         return ProcessResult(done.processed, done.succeeded, done.failed, done.errors)
@@ -168,10 +182,10 @@ class Worker:
                 return
             except BaseException as error:  # noqa: BLE001 - the worker must restart
                 self._pause(error)
-                self._make_threads()
 
     def _run(self, *, forever: bool) -> None:
         self._forever = forever
+        self._make_threads()  # those of an earlier run have ended, or are stuck in a call
         try:
             self._calls.start()
             with self._heartbeat, patience(_PATIENCE):
@@ -181,6 +195,7 @@ class Worker:
             self._calls.close()
             self._release_rest()
             self._claims.release_suspects_lock()
+            self._pipeline.queue.recorder.flush()
             if forever:
                 with suppress(StoreError):
                     self._store.workers.leave(self._pipeline.queue.worker)
@@ -254,7 +269,7 @@ class Worker:
     def _start_batch(self) -> bool:
         """Claim jobs unless some are left, prepare a batch of them, and submit its calls."""
         if not self._claims.jobs:
-            if self._forever and self._claims.debounce.left > 0:
+            if self._paused or (self._forever and self._claims.debounce.left > 0):
                 return False
             if not self._pipeline.probe_providers(self._stopping.is_set):
                 return False
@@ -265,6 +280,7 @@ class Worker:
             return False
         try:
             batch = self._claims.next_batch()
+            self._reached.prepare(batch)
             self._heartbeat.drop(batch.gone)
             calls = self._pipeline.calls(batch)
         except Exception as error:
@@ -310,6 +326,8 @@ class Worker:
         batch.calls_left -= 1
         if call is not None:
             batch.take(call)
+            self._reached.embedded += 0 if call.answer is None else len(call.rows)
+            self._watch(self._reached)
         if batch.calls_left == 0:
             self._flying.remove(batch)
             self._embedded.append(batch)
@@ -355,6 +373,8 @@ class Worker:
             self._store.tenants.fold_usage()
             self._store.jobs.fold_counts()
             self._claims.may_have_suspects |= self._upkeep.recover(self._heartbeat.beat)
+            if self._forever:
+                self._paused = self._store.workers.is_paused(self._pipeline.queue.worker)
         if self._forever and now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
             held = len(self._claims.jobs) + sum(len(batch.items) for batch in self._in_hand)
@@ -362,8 +382,9 @@ class Worker:
                 self._pipeline.queue.worker,
                 version=release(),
                 held=held,
-                done=self._total.processed,
+                done=self.processed,
             )
+        self._pipeline.queue.recorder.flush_if_due()
         self._upkeep.sweep()
 
     def _sleep(self, seen: int) -> None:

@@ -89,7 +89,17 @@ class Writer:
                 self._name, schema=shape, exist_ok=True
             )
             self._tidied = self._table.version - len(self._table.list_versions())
+            self._delete_broken_tag(self._table.tags)
         return self._table
+
+    def _delete_broken_tag(self, tags: Any) -> None:
+        """A full disk can leave the tag without content. LanceDB can then neither read nor update
+        it, and nothing could be written any more. The next cleanup makes it again."""
+        try:
+            tags.list()
+        except RuntimeError as error:
+            log.warning("the tag of %s is broken and is deleted: %s", self._name, first_line(error))
+            tags.delete(_HEAD)
 
     def _go_to_head(self, table: Any) -> None:
         """Start at the head of the last writer that held the lock, behind a barrier if that was

@@ -54,6 +54,7 @@ class PgvectorIndex(Index):
         self._hnsw = Hnsw(db, settings.hnsw_rows)
         self._fields = FieldIndexes(db, store)
         self._kind = "halfvec" if settings.pgvector_half else "vector"
+        self._parts = settings.pgvector_partitions
         self._tables: dict[int, PointsTable] = {}
         self._element = 0
         self._making = threading.Lock()
@@ -150,7 +151,8 @@ class PgvectorIndex(Index):
             self._look(conn)
             table = self._tables.get(version)
         if table is None and dimensions:
-            table = PointsTable(version, f"{self._kind}({dimensions})")
+            parts = self._parts if self._parts > 1 else 0
+            table = PointsTable(version, f"{self._kind}({dimensions})", parts=parts)
             with self._making:
                 self._make(table, dimensions)
                 self._look(conn)
@@ -162,8 +164,8 @@ class PgvectorIndex(Index):
         with reading(self._db, conn) as db:
             found = db.execute(SQL.tables).fetchall()
             self._tables = {
-                version: self._tables.get(version) or PointsTable(version, type, kind)
-                for version, type, kind in found
+                version: self._tables.get(version) or PointsTable(version, type, kind, parts)
+                for version, type, kind, parts in found
             }
             if self._tables and not self._element:
                 (self._element,) = db.execute(SQL.element_type).fetchone()
@@ -173,7 +175,8 @@ class PgvectorIndex(Index):
             with self._db.aside() as conn:
                 conn.execute("select pg_advisory_xact_lock(1702260081)")
                 conn.execute(SQL.extension)
-                conn.execute(table.sql(SQL.create_table))
+                for statement in self._unless_there(conn, table):
+                    conn.execute(statement)
                 if dimensions <= _PAGE_DIMENSIONS:
                     conn.execute(table.sql(SQL.store_inline))
                 conn.execute(table.sql(SQL.create_tenant_index))
@@ -187,6 +190,12 @@ class PgvectorIndex(Index):
                     f"({cause})"
                 ) from error
             raise
+
+    def _unless_there(self, conn: Session, table: PointsTable) -> list[str]:
+        """The statements that create a table. Another process may have created it meanwhile, with
+        another number of partitions."""
+        there = {version for version, *_ in conn.execute(SQL.tables)}
+        return [] if table.version in there else table.creation()
 
     # searching
     def search(self, query: Query) -> Matches:

@@ -1,4 +1,7 @@
-"""The HNSW index of a large collection: built in the background, used for large tenants."""
+"""The HNSW index of a large collection: built in the background, used for large tenants.
+
+A collection in partitions has one for each: smaller ones are built in less memory and time.
+"""
 
 from __future__ import annotations
 
@@ -51,19 +54,20 @@ class Hnsw:
         table.looked = time.monotonic()
         with reading(self._db, conn) as db:
             rows, valid = _state(db, table)
-        table.hnsw = bool(valid)
-        return rows >= self._rows and not valid
+        table.hnsw = valid == len(table.tables)
+        return rows >= self._rows and not table.hnsw
 
     def build(self, table: PointsTable) -> bool:
-        """Build the index, see `IndexBuilder.build`."""
-        operators = f"{table.type.partition('(')[0]}_cosine_ops"
-        built = self._builder.build(
-            f"{table.name}_hnsw",
-            f"{table.name} using hnsw (vector {operators}) with (m = 16, ef_construction = 128)",
-        )
-        if built:
-            table.hnsw, table.looked = True, time.monotonic()
-        return built
+        """Build the index, or those of all partitions, see `IndexBuilder.build`. Processes that
+        do so at once share the partitions."""
+        how = f"using hnsw (vector {table.type.partition('(')[0]}_cosine_ops)"
+        how += " with (m = 16, ef_construction = 128)"
+        built = [self._builder.build(f"{name}_hnsw", f"{name} {how}") for name in table.tables]
+        if any(built):
+            with self._db.reading() as conn:
+                _, valid = _state(conn, table)
+            table.hnsw, table.looked = valid == len(table.tables), time.monotonic()
+        return any(built)
 
 
 def reading(db: Connections, conn: Session | None) -> AbstractContextManager[Session]:
@@ -71,11 +75,10 @@ def reading(db: Connections, conn: Session | None) -> AbstractContextManager[Ses
     return db.reading() if conn is None else nullcontext(conn)
 
 
-def _state(conn: Session, table: PointsTable) -> tuple[float, bool | None]:
-    """The number of rows, roughly, and whether the index is valid; None: there is none."""
-    wanted = (f"evervec.{table.name}", f"{table.name}_hnsw")
-    rows, valid = conn.execute(SQL.hnsw_state, wanted).fetchone()
-    return rows, valid
+def _state(conn: Session, table: PointsTable) -> tuple[float, int]:
+    """The number of rows, roughly, and how many of its tables have a valid index."""
+    rows, valid = conn.execute(SQL.hnsw_state, (table.tables,)).fetchone()
+    return rows or 0.0, valid
 
 
 def _can_be_indexed(table: PointsTable) -> bool:

@@ -7,11 +7,12 @@ create extension if not exists vector
 select 'vector'::regtype::oid::bigint
 
 -- name: tables
-select replace(c.relname, 'points_', '')::bigint, format_type(a.atttypid, a.atttypmod), v.kind
+select replace(c.relname, 'points_', '')::bigint, format_type(a.atttypid, a.atttypmod), v.kind,
+       (select count(*) from pg_inherits as i where i.inhparent = c.oid)
 from pg_class as c
 left join evervec.versions as v on c.relname = 'points_' || v.version
 join pg_attribute as a on a.attrelid = c.oid and a.attname = 'vector'
-where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
+where c.relnamespace = 'evervec'::regnamespace and c.relkind in ('r', 'p') and c.relname ~ '^points_[0-9]+$'
 
 -- name: create_table
 create table if not exists {points} (
@@ -22,7 +23,11 @@ create table if not exists {points} (
     hash bytea not null,
     vector {type} not null,
     primary key (record, hash)
-)
+){partitioned}
+
+-- name: create_part
+create table if not exists {points}_{part} partition of {points}
+for values with (modulus {parts}, remainder {part})
 
 -- name: store_inline
 -- the vector is read with its row, without a second read from TOAST, if it fits into a page
@@ -115,12 +120,12 @@ select not exists (select 1 from {points})
 select count(*) from (select 1 from {points} where tenant = $1 limit $2) as these
 
 -- name: hnsw_state
--- the planner's row estimate, and whether the index exists and is valid
-select c.reltuples, i.indisvalid
-from pg_class as c
-left join pg_class as x on x.relname = $2 and x.relnamespace = c.relnamespace
+-- the planner's estimate of rows in all tables, and how many of the indexes exist and are valid
+select sum(greatest(c.reltuples, 0)), count(*) filter (where i.indisvalid)
+from unnest($1::text[]) as n (name)
+join pg_class as c on c.relname = n.name and c.relnamespace = 'evervec'::regnamespace
+left join pg_class as x on x.relname = n.name || '_hnsw' and x.relnamespace = c.relnamespace
 left join pg_index as i on i.indexrelid = x.oid
-where c.oid = $1::text::regclass
 
 -- name: take_building
 select pg_try_advisory_lock(1702260082, hashtext($1))

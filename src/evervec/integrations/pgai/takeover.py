@@ -69,7 +69,7 @@ def take_over(
     Its vectors are always kept. If interrupted, the next call continues. `dry_run`: only report what
     would happen. `name` may be omitted if there is only one vectorizer.
     """
-    source = ev.tables.source
+    source = ev.attachments.source
     connect = getattr(getattr(ev.store, "db", None), "dedicated", None)
     if source is None or connect is None:
         raise InvalidArgument(
@@ -93,7 +93,7 @@ def take_over(
         report = Report(chosen.name, chosen.table, planned.kind, sql=planned.sql)
         usable = _is_usable(ev, chosen, conn, report)
         if not dry_run:
-            ev.tables.check_free(planned.kind)
+            ev.attachments.check_free(planned.kind)
             source.attach(planned, backfill=not usable)
         behind: Sequence[Any] = ()
         while rows := source.page(planned, behind, _AT_ONCE):
@@ -226,7 +226,7 @@ def _write(
     """Finish the jobs of fitting rows with the stored chunks, and release the others."""
     jobs, there = _claimed(ev, planned, rows)
     loaded = ev.store.leases.load(jobs, 1 << 40)
-    now = ev.tables.rows_of(jobs)  # read after the claim, so not older than the jobs' changes
+    now = ev.attachments.rows_of(jobs)  # read after the claim, so not older than the jobs' changes
     assert ev.models.main is not None
     batch, rest = Batch([], ev.models.main), []
     for job, found in zip(jobs, loaded, strict=True):

@@ -11,20 +11,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from evervec.stores.base.failures import Failures
+from evervec.stores.base.history import History
 from evervec.stores.base.jobs import Jobs, Leases
 from evervec.stores.base.records import Changes, Records
+from evervec.stores.base.selection import Selection
 from evervec.stores.base.service import Service
 from evervec.stores.base.shared import Shared, Tenants, Workers
+from evervec.stores.base.streams import Streams
 from evervec.stores.base.versions import Versions
 
 __all__ = [
     "Changes",
+    "Failures",
+    "History",
     "Jobs",
     "Leases",
     "Records",
+    "Selection",
     "Service",
     "Shared",
     "Store",
+    "Streams",
     "Tenants",
     "Versions",
     "Workers",
@@ -41,6 +49,8 @@ class Store(Protocol):
     """a small read takes microseconds: it waits for neither the network nor a lock"""
     read_only: bool
     """every write raises `StoreError`"""
+    is_local: bool
+    """it computes in this process, not in a server"""
     folder: Path | None
     """the folder of the store's files on this machine; None if it has none"""
 
@@ -48,11 +58,15 @@ class Store(Protocol):
     records: Records
     jobs: Jobs
     leases: Leases
+    selection: Selection
     versions: Versions
     tenants: Tenants
     shared: Shared
     workers: Workers
     service: Service
+    streams: Streams
+    history: History
+    failures: Failures
 
     def now(self) -> float:
         """The current time by the clock that leases and schedules use."""
@@ -78,6 +92,10 @@ class Store(Protocol):
     def forget_gone(self, spent_before: str) -> None:
         """Purge expired locks, workers that were not seen for long, and the spend of days before
         `spent_before`."""
+
+    def uninstall(self) -> None:
+        """Drop all that evervec made in the database: its tables, and its triggers on tables of the
+        application, which stay."""
 
     def tend(self) -> None:
         """Run the engine's own periodic maintenance."""

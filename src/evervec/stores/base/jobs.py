@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from evervec.model.jobs import Attempt, Job, Status, Ticket
 from evervec.model.reports import Stats
 from evervec.stores.values import Apply, Failure, Finish, Loaded, Unreadable
+
+MOST_COUNTED = 100_000
+
+
+class Backlog(NamedTuple):
+    """How many jobs are open or failed; see `Jobs.backlog`."""
+
+    pending: int
+    processing: int
+    failed: int
 
 
 class Leases(Protocol):
@@ -25,6 +35,13 @@ class Leases(Protocol):
         """Lease due jobs: highest priority first, then by due time, then by arrival. All share a
         new token. A job whose earlier claims ended in crashes is claimed in smaller batches, in
         the end alone, and not at all if `suspects` is False."""
+
+    def claim_chosen(
+        self, jobs: Sequence[int], *, tenant: str, worker: str, lease: float
+    ) -> list[Job]:
+        """Lease those of a tenant's jobs that are due and not leased, whatever their turn, with a
+        new token for all. Jobs whose earlier claims ended in crashes, and those of a paused queue
+        or tenant, are left out."""
 
     def load(self, jobs: Sequence[Job], budget: int) -> list[Loaded | Unreadable | None]:
         """Load the records of the first claimed jobs, as many as fit into `budget` characters of
@@ -85,7 +102,18 @@ class Jobs(Protocol):
 
     def history(self, tenant: str, kind: str, id: str) -> list[Attempt]: ...
 
+    def way(self, job: Job, most: int) -> tuple[float, list[Attempt]]:
+        """When the latest change of a job's record was saved, and the latest attempts at it, in
+        order."""
+
     def stats(self, tenant: str | None) -> Stats: ...
+
+    def backlog(self, tenant: str | None) -> Backlog:
+        """How many jobs are open or failed. In engines that have to count them, at most
+        `MOST_COUNTED` of each."""
+
+    def open_jobs(self, version: int) -> int:
+        """How many jobs of an embedding version are pending, counted like `backlog`."""
 
     def fold_counts(self, limit: int = 10_000) -> int:
         """Add logged changes of the counts of jobs to the totals, in engines that log each change;
@@ -118,6 +146,9 @@ class Jobs(Protocol):
 
     def paused(self, tenant: str | None = None) -> bool:
         """Whether all jobs are paused, or the tenant's."""
+
+    def paused_tenants(self) -> frozenset[str]:
+        """The tenants that are paused individually, and the empty name if all are."""
 
     def set_paused(self, paused: bool, tenant: str | None = None) -> None:
         """Pause or resume the claiming of jobs, for one tenant or for all. The two pauses are

@@ -16,6 +16,7 @@ from evervec.stores.values import (
     ExportedRecord,
     Found,
     LedgerEntry,
+    SampledRecord,
     Typed,
 )
 
@@ -121,6 +122,15 @@ class Records(Protocol):
         self, tenant: str, kind: str, version: int, after: str, limit: int
     ) -> list[ExportedRecord]:
         """Live records in order of their ids, above `after`, with their chunks in one version."""
+
+    def sampled(
+        self, tenant: str, kind: str, version: int, after: str, limit: int
+    ) -> list[SampledRecord]:
+        """Live records in order of their ids, above `after`, with the number of their chunks in one
+        version."""
+
+    def last_id(self, tenant: str, kind: str) -> str | None:
+        """The greatest id of a live record."""
 
     def digests(self, tenant: str, kind: str, ids: Sequence[str]) -> dict[str, Digest]:
         """Digests of those records that are live or have an open job."""

@@ -17,6 +17,10 @@ class Service(Protocol):
         """The keys of one tenant or of all, the oldest first, with revoked and expired ones; no
         tokens."""
 
+    def keys_before(self, tenant: str | None, at: float, id: str, limit: int) -> list[StoredKey]:
+        """The next of these keys before the one with that time of creation and id, the newest
+        first."""
+
     def any_keys(self) -> bool: ...
 
     def find_keys(self, ids: Sequence[str]) -> dict[str, StoredKey]: ...

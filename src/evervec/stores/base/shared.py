@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from evervec.model.reports import Limits, Spend, Usage, WorkerState
+from evervec.model.reports import Limits, Spend, TenantState, Usage, WorkerState
 from evervec.stores.values import LockHolder, Note
 
 
@@ -71,6 +71,12 @@ class Tenants(Protocol):
 
     def usage(self, tenant: str) -> Usage: ...
 
+    def page(self, first: str, limit: int) -> list[TenantState]:
+        """Tenants with records, limits or a pause, in order of their names, from `first` on."""
+
+    def records_in_all(self) -> int:
+        """How many records all tenants have together."""
+
     def fold_usage(self, limit: int = 10_000) -> int:
         """Add logged usage changes to the totals, in engines that log each change; returns how
         many changes were added."""
@@ -91,3 +97,8 @@ class Workers(Protocol):
 
     def all(self) -> list[WorkerState]:
         """Workers that were seen in the last hour."""
+
+    def is_paused(self, worker: str) -> bool: ...
+
+    def set_paused(self, worker: str, paused: bool) -> bool:
+        """Let a worker claim nothing more, or again; False: no such worker is listed."""

@@ -50,7 +50,11 @@ class Versions(Protocol):
         """Enqueue jobs for a version that is being built, for records that are not loaded yet; at
         most `limit` of them. Returns how many."""
 
-    def progress(self, version: int) -> Progress: ...
+    def progress(self, version: int) -> Progress:
+        """It reads all records of the kind."""
+
+    def behind(self, version: int) -> int:
+        """How many records the serving version has in a later state than this one."""
 
     def switch(self, serve: Sequence[int], *, force: bool = False) -> int:
         """Make these versions serve and put the ones that served on standby, in one transaction.

@@ -29,7 +29,8 @@ class JobWriter(job_writer.JobWriter):
     def write_jobs(self, db: Connection, tenant: str, now: float, jobs: list[JobValues]) -> None:
         # a record that is new in this batch has no jobs yet
         if known := [job for job in jobs if job.record != job.seq]:
-            replaced = set(db.execute(self.sql.replace_jobs, columns(known)).fetchall())
+            asked = (now, *columns(known))
+            replaced = set(db.execute(self.sql.replace_jobs, asked).fetchall())
             jobs = [job for job in jobs if (job.record, job.version) not in replaced]
         if jobs:
             db.execute(self.sql.insert_jobs, (tenant, now, *columns(jobs)))

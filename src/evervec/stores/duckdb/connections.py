@@ -237,6 +237,8 @@ class Connections:
     def _explain(self, error: duckdb.Error) -> EvervecError:
         if isinstance(error, duckdb.InterruptException) and (ended := exceeded()):
             return ended
+        if self._closed and isinstance(error, duckdb.ConnectionException):
+            return closed(self.name)  # after this call had checked that it was open
         said = " ".join(str(error).split())
         for sign, what in _EXPLANATIONS.items():
             if sign in said:

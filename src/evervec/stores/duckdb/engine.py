@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.filters import Filter
 from evervec.stores.named import FOR_UPDATE, Column, Queries, expand_rows
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.stems import Stems
-from evervec.stores.sql.words import fold
+from evervec.stores.sql.stems import stems_of
 
 
 def _rows(columns: Sequence[Column], name: str) -> str:
@@ -29,16 +28,12 @@ def _dialect(query: str) -> str:
 
 
 class Engine(engine.Engine):
-    """The connections, counter and stems of one store."""
+    """The connections and counter of one store."""
 
     sql = Queries.of_store("evervec.stores.duckdb", _dialect)
     filter = Filter
     dialect = staticmethod(_dialect)
     db: Connections
-
-    def __init__(self, db: Connections, clock: Callable[[], float], max_attempts: int) -> None:
-        super().__init__(db, clock, max_attempts)
-        self.stems = Stems()
 
     def mark(self) -> int:
         return self.db.mark()
@@ -51,4 +46,4 @@ class Engine(engine.Engine):
 
     def stemmed(self, text: str) -> str:
         """The stems of a text's words, separated by spaces."""
-        return " ".join(self.stems.of(fold(text).lower().split()))
+        return " ".join(stems_of(text))

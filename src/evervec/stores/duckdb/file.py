@@ -38,8 +38,14 @@ class File:
         """held for the whole of every transaction that writes"""
         self.broken = False
         """DuckDB has invalidated the database after a fatal error, and must be restarted"""
+        self._lending = threading.Lock()
         self._readers: weakref.WeakSet[Raw] = weakref.WeakSet()
+        """connections of the running engine, idle or borrowed"""
         self._idle: list[Raw] = []
+        self._lent = 0
+        """how many are borrowed"""
+        self._closing: list[Raw] = []
+        """to be closed as soon as no thread uses them"""
         self.written = 0
         """the last number taken before the writer's latest commit"""
         self.slots: weakref.WeakKeyDictionary[Raw, int] = weakref.WeakKeyDictionary()
@@ -74,10 +80,26 @@ class File:
                 self._close()
 
     def _close(self) -> None:
-        self._idle.clear()
-        for conn in (*self.slots, *self._readers, self._aside, self.writer):
-            conn.close()
-        self._readers.clear()
+        with self._lending:
+            self._closing += (*self.slots, *self._idle, self._aside, self.writer)
+            self._idle.clear()
+            self._readers.clear()
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close what no thread is using; the rest when it is given back. To close the writer also
+        closes the readers, which are made from it: when the file is left, borrowed ones first
+        finish what they read, but an engine that is restarted has nothing more to say. DuckDB
+        refuses to close a connection while a statement runs on it."""
+        if self._lent and not self._users:
+            return
+        used = []
+        for conn in self._closing:
+            try:
+                conn.close()
+            except duckdb.ResourceInUseException:
+                used.append(conn)
+        self._closing = used
 
     def mend(self) -> None:
         """Restart the engine if it is broken, as after a failed write to the file. Committed
@@ -91,16 +113,23 @@ class File:
 
     def borrow(self) -> Raw:
         """A connection for reading."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            conn = self.writer.cursor()
-            self._readers.add(conn)
+        with self._lending:
+            if self._idle:
+                conn = self._idle.pop()
+            else:
+                conn = self.writer.cursor()
+                self._readers.add(conn)
+            self._lent += 1
             return conn
 
     def give_back(self, conn: Raw) -> None:
-        if conn in self._readers:  # else it belongs to an engine that was restarted
-            self._idle.append(conn)
+        with self._lending:
+            self._lent -= 1
+            if self._users and conn in self._readers:
+                self._idle.append(conn)
+            else:  # the file was left, or the engine restarted, meanwhile
+                self._closing.insert(0, conn)
+                self._close_unused()
 
     def take(self, count: int) -> range:
         """The next `count` numbers of the store's counter.

@@ -21,10 +21,11 @@ returning j.job_id
 -- one statement for the whole batch
 insert into evervec_attempts
     (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-     chunks_reused, tokens, worker)
+     chunks_reused, tokens, worker, embedded_at)
 select j.record, j.tenant, j.version, j.attempts, j.claimed_seq, j.started_at, j.completed_at,
-       'done', n.embedded, n.reused, n.tokens, n.worker
-from rows($1 job_id bigint, embedded bigint, reused bigint, tokens bigint, worker text) as n
+       'done', n.embedded, n.reused, n.tokens, n.worker, n.embedded_at
+from rows($1 job_id bigint, embedded bigint, reused bigint, tokens bigint, worker text,
+          embedded_at double) as n
 join evervec_jobs as j on j.job_id = n.job_id
 
 -- name: put_ledger

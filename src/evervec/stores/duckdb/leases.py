@@ -34,7 +34,7 @@ class Leases(leases.Leases):
         ended = (token, self.engine.now(), *ids)
         done = {id for (id,) in conn.execute(self.sql.finish_untouched, ended).fetchall()}
         attempts = [
-            (f.job.job_id, f.embedded, f.reused, f.tokens, f.worker)
+            (f.job.job_id, f.embedded, f.reused, f.tokens, f.worker, f.embedded_at)
             for f in finishes
             if f.job.job_id in done
         ]

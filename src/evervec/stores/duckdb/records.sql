@@ -48,6 +48,7 @@ set op = n.op,
     box = n.box,
     box_seq = n.box_seq,
     trace = n.trace,
+    saved_at = $1,
     max_attempts = n.max_attempts,
     priority = case
         when j.status in ('pending', 'processing') then greatest(j.priority, n.priority)
@@ -63,7 +64,7 @@ set op = n.op,
     error = case when j.status = 'processing' then j.error end,
     completed_at = case when j.status = 'processing' then j.completed_at end,
     status = case when j.status = 'processing' then j.status else 'pending' end
-from rows($1 {job_row}) as n
+from rows($2 {job_row}) as n
 where j.record = n.record and j.version = n.version
 returning j.record, j.version
 

@@ -10,7 +10,8 @@ from evervec.stores.duckdb.connections import Connections
 from evervec.stores.sql.schema import Schema
 
 _KEYED = re.compile(
-    r"create table evervec_(records|jobs|kinds|pauses|sketches|notes|locks|spend|workers|asked) "
+    r"create table evervec_(records|jobs|kinds|pauses|sketches|notes|locks|spend|workers|asked"
+    r"|streams|stream_parts|failed_messages|history|failures|failure_times) "
 )
 """the tables whose keys two transactions could else insert at the same time, and small ones"""
 
@@ -33,8 +34,17 @@ def _convert(statement: str) -> str:
 
 
 _EXISTS = "select 1 from duckdb_tables() where table_name = 'evervec_meta' and not internal"
+_DROPS = r"""
+select 'drop table if exists ' || table_name from duckdb_tables()
+where table_name like 'evervec\_%' escape '\' and not internal
+union all
+select 'drop sequence if exists ' || sequence_name from duckdb_sequences()
+where sequence_name like 'evervec\_%' escape '\'
+"""
 # the first look at the catalogue takes 8 ms, a third of an `open`
-SCHEMA = Schema("evervec.stores.duckdb", _convert, _EXISTS, missing=(duckdb.CatalogException,))
+SCHEMA = Schema(
+    "evervec.stores.duckdb", _convert, _EXISTS, _DROPS, missing=(duckdb.CatalogException,)
+)
 
 
 def upgrade(db: Connections) -> None:

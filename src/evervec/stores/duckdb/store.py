@@ -13,7 +13,7 @@ from evervec.stores.duckdb.connections import Connections
 from evervec.stores.duckdb.engine import Engine
 from evervec.stores.duckdb.leases import Leases
 from evervec.stores.duckdb.records import Records
-from evervec.stores.duckdb.schema import upgrade
+from evervec.stores.duckdb.schema import SCHEMA, upgrade
 from evervec.stores.sql.store import Parts, SqlStore
 
 _TABLES = "select table_name from duckdb_tables() where table_name like 'evervec\\_%' escape '\\'"
@@ -22,6 +22,7 @@ _TABLES = "select table_name from duckdb_tables() where table_name like 'evervec
 class DuckdbStore(SqlStore):
     """Records, jobs and ledger in one DuckDB file, for one process at a time."""
 
+    schema = SCHEMA
     parts = Parts(JobWriter, Changes, Records, Leases, tenants=Tenants)
 
     def __init__(self, path: Path, settings: Settings) -> None:
@@ -50,7 +51,3 @@ class DuckdbStore(SqlStore):
                 except duckdb.Error as error:
                     return f"{table}: {error}"
         return None
-
-    def close(self) -> None:
-        super().close()
-        self._engine.stems.close()

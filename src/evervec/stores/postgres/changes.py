@@ -14,12 +14,13 @@ import psycopg
 from evervec.model.jobs import EnqueueResult
 from evervec.stores.postgres.connections import step
 from evervec.stores.postgres.engine import SQL
+from evervec.stores.postgres.full_text import vector_text
 from evervec.stores.sql import changes, job_writer, tenants
 from evervec.stores.sql.changes import Enqueued
 from evervec.stores.sql.engine import Connection, columns
 from evervec.stores.sql.job_rows import JobValues
 from evervec.stores.sql.record_rows import RecordValues, Row
-from evervec.stores.sql.words import fold, owner_word
+from evervec.stores.sql.words import owner_word
 from evervec.stores.values import Draft
 
 _MANY = 100
@@ -92,7 +93,8 @@ class Changes(changes.Changes):
         return super()._known(db, tenant, kind, ids, version)
 
     def words(self, draft: Draft) -> tuple[str, str]:
-        return fold(draft.title or ""), fold(draft.text)
+        """Those of the title are in one vector with those of the text."""
+        return "", vector_text(draft.title or "", draft.text)
 
     def _insert(
         self, db: Connection, tenant: str, kind: str, records: list[RecordValues]

@@ -1,24 +1,38 @@
 -- Claims: due jobs in tenants' turns, leases, and loading of claimed jobs.
 
 -- name: claim
--- One statement that commits by itself. The first row also has the values of `Due` in `leases.py`.
--- If a worker crashed with one of the due jobs, nothing is claimed until the caller chooses jobs.
-with begun as materialized (
-    select evervec.now_seconds() as now, clock_timestamp() as at,
-           set_config('synchronous_commit', 'off', true)),
-due as materialized (
-    select begun.now, d.places, d.suspect, json_build_array(
-        begun.now, extract(epoch from clock_timestamp() - begun.at), d.jobs, d.suspect,
-        d.next_turn, d.tenants, d.ranks, d.times, d.firsts)::text as told
-    from begun, evervec.next_jobs($1, begun.now, $2, $3, $4, $5, $6, $7, $8) as d)
-select case when coalesce(t.ordinality, 1) = 1 then due.told end, t.job_id, t.tenant, t.kind, t.id,
-       t.version, t.op, t.seq, t.priority, t.attempts, t.max_attempts, t.error, t.created_at,
-       t.scheduled_for, t.completed_at, t.record, t.crashes
-from due
-left join evervec.take_jobs(
-    $9, $10, due.now, due.now + $11,
-    case when due.suspect and $12::bigint[] is null then '{}' else due.places end, $12::bigint[]
-) with ordinality as t on true
+-- One statement that commits by itself. Its first row is no job: see `claim_jobs` in `queue.sql`.
+select * from evervec.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+
+-- name: to_appear
+-- unfinished jobs are found without reading those that are done
+select j.record, j.tenant, j.op, j.priority, j.scheduled_for, j.seq, j.max_attempts, j.box
+from evervec.versions as v
+join evervec.versions as s on s.kind = v.kind and s.state = 'serving'
+join evervec.jobs as j on j.version = s.version
+left join evervec.jobs as n on n.record = j.record and n.version = v.version
+where v.version = $1 and j.op = 'load' and j.status <> 'done' and n.job_id is null
+    and j.job_id in (
+        select job_id from evervec.unfinished where coalesce(op, 'load') = 'load')
+order by j.record
+limit $2
+
+-- name: claim_chosen
+-- One statement that commits by itself, as `claim`. A job that a claim holds has no row in `ready`.
+with wanted as materialized (
+    select j.job_id, j.tenant, -j.priority::bigint as rank, j.scheduled_for
+    from evervec.jobs as j
+    where j.job_id = any ($1::bigint[]) and j.tenant = $2 and j.status = 'pending'
+        and j.scheduled_for <= (select evervec.now_seconds()) and j.crashes = 0
+        and j.op in ('embed', 'open', 'load')),
+places as materialized (
+    select q.ctid as place
+    from wanted as w
+    join evervec.ready as q on q.later in (false, true)
+        and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+        = (w.tenant, w.rank, w.scheduled_for, w.job_id)
+    for update of q skip locked)
+select * from evervec.claim_jobs($3, $4, $5, 0, given_places => array(select place from places))
 
 -- name: load
 -- reads each table once by a list of keys, behind `offset 0`: without statistics the planner would
@@ -79,18 +93,19 @@ claim as materialized (  -- reads the whole lists once, instead of once for each
     select started_at, job_ids || '{}'::bigint[] as job_ids, seqs || '{}'::bigint[] as seqs
     from evervec.claims where token = $1 and job_ids <> '{}'
     for update),
-done as (
+done as (  -- subselects are read once; a join would copy the lists' row for each job
     update evervec.jobs as j
     set status = 'done', token = $1, worker = $2, box = null, claimed_seq = j.seq,
-        finished_seq = j.seq, attempts = j.attempts + 1, started_at = claim.started_at,
-        completed_at = now.now, error = null, crashes = 0,
+        finished_seq = j.seq, attempts = j.attempts + 1,
+        started_at = (select started_at from claim), completed_at = (select now from now),
+        error = null, crashes = 0,
         embedded = coalesce(($4::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
         reused = coalesce(($5::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
-        tokens = coalesce(($6::integer[])[width_bucket(j.job_id, $3::bigint[])], 0)
-    from now, claim
+        tokens = coalesce(($6::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
+        embedded_at = $7::double precision
     where j.job_id = any ($3::bigint[]) and j.status = 'pending'
-        and claim.job_ids[width_bucket(j.job_id, claim.job_ids)] = j.job_id
-        and claim.seqs[width_bucket(j.job_id, claim.job_ids)] = j.seq
+        and (select job_ids from claim)[width_bucket(j.job_id, (select job_ids from claim))] = j.job_id
+        and (select seqs from claim)[width_bucket(j.job_id, (select job_ids from claim))] = j.seq
     returning j.job_id, j.tenant, j.version, j.started_at, j.completed_at),
 counted as (
     insert into evervec.job_changes (tenant, version, open, done, ended, seconds, last_done)

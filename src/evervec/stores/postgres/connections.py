@@ -162,7 +162,7 @@ class Connections:
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[Any]:
         if conn is not None:
             try:
-                with self.explained(), _joined(conn) as joined:
+                with self.explained(), join(conn) as joined:
                     yield joined
             except Conflict as error:  # only the caller can retry the whole transaction
                 raise CallersConflict(str(error)) from error
@@ -353,7 +353,7 @@ def _roll_back(raw: Raw) -> None:
 
 
 @contextmanager
-def _joined(conn: Any) -> Iterator[Session | AwaitedSession]:
+def join(conn: Any) -> Iterator[Session | AwaitedSession]:
     """The caller's transaction, with the statements of this call under one savepoint."""
     session = _session_of(conn)
     if not session.alone:

@@ -94,8 +94,10 @@ end
 $$;
 
 -- When the first job that can be claimed, of any tenant or of one, was due: the first of each
--- tenant and priority, through the index.
-create function evervec.oldest_ready(owner text) returns double precision
+-- tenant and priority, through the index. `below`: only jobs of a smaller rank count.
+create function evervec.oldest_ready(
+    owner text, below bigint default 9223372036854775807, skipped text[] default '{}'
+) returns double precision
 language plpgsql stable
 set enable_sort = off
 set enable_bitmapscan = off
@@ -119,7 +121,11 @@ begin
                 order by q.tenant, q.rank, q.scheduled_for, q.job_id limit 1;
             end if;
             exit when not found or first.tenant <> owner;
-            oldest := least(oldest, first.scheduled_for);
+            if first.rank >= below then  -- as have all that follow of this tenant
+                first.rank := 9223372036854775807;
+            elsif first.tenant <> all (skipped) then
+                oldest := least(oldest, first.scheduled_for);
+            end if;
         end loop;
     end loop;
     return oldest;

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from evervec.model.jobs import Job, Status
 from evervec.model.reports import Stats
+from evervec.stores.base.jobs import Backlog
 from evervec.stores.postgres.block_walk import BlockWalk, tids
 from evervec.stores.postgres.engine import SQL
 from evervec.stores.sql import jobs
@@ -20,10 +23,10 @@ _JOBS_IN_BLOCK = 20
 _ATTEMPTS_IN_BLOCK = 60
 _FEW_BLOCKS = 4096
 _SWEEPS = 60
-_CLAIMED = "j.job_id = any (array(select unnest(written || job_ids) from evervec.claims))"
 
 
 class Jobs(jobs.Jobs):
+    finds_latest_done = False  # an index of it would make each finish write to it
     _changes_seen = 0
 
     def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter) -> None:
@@ -32,23 +35,34 @@ class Jobs(jobs.Jobs):
         self._walk_of_attempts = BlockWalk("evervec.attempts")
         self._purged_upto: dict[tuple[float, str | None, bool], int] = {}
 
-    def _job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
+    def job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
         """With a redundant condition for a status, so that an index without the status is used."""
-        listed = super()._job_list(status, id, in_order=in_order)
+        listed = super().job_list(status, id, in_order=in_order)
         written = self.engine.select_written
         if status is Status.PENDING:
             ready = listed._replace(select=written + SQL.among_ready, owner="q.tenant")
             order = "q.later, q.tenant, q.rank, q.scheduled_for, q.job_id"
             return ready._replace(order=order) if in_order else ready
         if status is Status.PROCESSING:
-            return listed._replace(conditions=(_CLAIMED,))
+            held = self.engine.select_jobs.replace("evervec.current_jobs", "evervec.held_jobs")
+            return listed._replace(select=held)
         if status is Status.FAILED:
-            return listed._replace(select=written, conditions=("j.failed_at is not null",))
+            order = "j.failed_at desc" if in_order else listed.order
+            return listed._replace(
+                select=written,
+                order=order,
+                owner="j.tenant",
+                conditions=("j.failed_at is not null",),
+            )
         return listed if status is None else listed._replace(select=written)
 
     def failed_count(self) -> int:
         (count,) = self.read_one(SQL.failed_count)
         return int(count)
+
+    def backlog(self, tenant: str | None) -> Backlog:
+        found = self.read_one(SQL.backlog, tenant)
+        return Backlog._make(map(int, found))
 
     def stats(self, tenant: str | None) -> Stats:
         found = super().stats(tenant)
@@ -69,6 +83,11 @@ class Jobs(jobs.Jobs):
         conn.execute(SQL.lock_job, (job_id,))
         conn.execute(SQL.lock_place, (job_id,))
         return super()._locked(conn, tenant, job_id)
+
+    def locked_jobs(self, conn: Connection, job_ids: Sequence[int]) -> list[Job]:
+        conn.execute(SQL.lock_jobs, (list(job_ids),))
+        conn.execute(SQL.lock_places, (list(job_ids),))
+        return super().locked_jobs(conn, job_ids)
 
     # purging
     def purge(
@@ -126,8 +145,9 @@ class Jobs(jobs.Jobs):
     def purge_history(self, before: float, limit: int = 1000) -> int:
         gone = 0
         with self.db.writing(durable=False) as conn:
-            found = [record for (record,) in conn.execute(SQL.forgotten, (before, limit))]
-            if found:  # a job may have been added just before the lock, but not after it
+            if found := self._forgotten(
+                conn, before, limit
+            ):  # a job may have been added just before the lock, but not after it
                 records = [record for (record,) in conn.execute(SQL.still_without_job, (found,))]
                 for (table,) in conn.execute(SQL.points_tables).fetchall():
                     conn.execute(f"delete from evervec.{table} where record = any ($1)", (records,))

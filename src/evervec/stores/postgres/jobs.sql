@@ -32,7 +32,8 @@ done as (
         lease_expires_at = null, error = null, crashes = 0, worker = $2,
         embedded = coalesce(($4::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
         reused = coalesce(($5::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
-        tokens = coalesce(($6::integer[])[width_bucket(j.job_id, $3::bigint[])], 0)
+        tokens = coalesce(($6::integer[])[width_bucket(j.job_id, $3::bigint[])], 0),
+        embedded_at = $7::double precision
     from now
     -- coalesce hides from the planner how rare a token is: it would scan all jobs for the token
     where j.job_id = any ($3::bigint[])
@@ -133,12 +134,15 @@ with gone as (
 select evervec.note_attempt(job) from gone
 
 -- name: drop_version_jobs
--- the last attempts of done jobs are in the rows of the jobs, and stay
+-- the last attempts of done jobs are in the rows of the jobs, and stay; $3: the jobs up to this
+-- number were dropped before, so that they are not looked for again
 with gone as (
     delete from evervec.jobs as j
-    where job_id in (select job_id from evervec.jobs where version = $1 limit $2)
+    where job_id = any (array(
+        select job_id from evervec.jobs where version = $1 and job_id > $3
+        order by job_id limit $2))
     returning j as job)
-select evervec.note_attempt(job) from gone
+select evervec.note_attempt(job), (job).job_id from gone
 
 -- name: old_job
 -- the first block of a range that has an old done job
@@ -173,14 +177,21 @@ where ctid = any (array(
     for update skip locked))
 
 -- name: orphans
--- pending jobs are in `ready`
+-- pending jobs are in `ready`, failed ones are indexed; neither is read unless the counts tell of
 -- jobs of versions that do not exist
+with unknown as materialized (
+    select c.version
+    from (select version, ready, failed from evervec.job_counts where tenant = ''
+          union all
+          select version, ready, failed from evervec.job_changes) as c
+    where not exists (select 1 from evervec.versions as v where v.version = c.version)
+    group by c.version having sum(c.ready) > 0 or sum(c.failed) > 0)
 select q.job_id from evervec.ready as q
-where not exists (select 1 from evervec.versions as v where v.version = q.version)
+where exists (select 1 from unknown) and q.version in (select version from unknown)
 union all
 select j.job_id from evervec.jobs as j
-where j.failed_at is not null
-    and not exists (select 1 from evervec.versions as v where v.version = j.version)
+where exists (select 1 from unknown) and j.failed_at is not null
+    and j.version in (select version from unknown)
 limit $1
 
 -- name: still_without_job
@@ -193,7 +204,7 @@ delete from evervec.removals where record = any ($1::bigint[])
 
 -- name: points_tables
 select c.relname from pg_class as c
-where c.relnamespace = 'evervec'::regnamespace and c.relkind = 'r' and c.relname ~ '^points_[0-9]+$'
+where c.relnamespace = 'evervec'::regnamespace and c.relkind in ('r', 'p') and c.relname ~ '^points_[0-9]+$'
 
 -- name: horizon_holders
 -- transactions that block vacuum: their process, their age, and an id that distinguishes them from
@@ -218,3 +229,41 @@ select pg_is_in_recovery(),
        has_database_privilege(current_database(), 'create'),
        (select default_version from pg_available_extensions where name = 'vector'),
        (select extversion from pg_extension where extname = 'vector')
+
+-- name: backlog
+-- the counts are kept: totals, and the changes that are not added to them yet
+select coalesce(sum(ready), 0), coalesce(sum(open) - sum(ready), 0), coalesce(sum(failed), 0)
+from (select ready, open, failed from evervec.job_counts where tenant = coalesce($1::text, '')
+      union all
+      select ready, open, failed from evervec.job_changes
+      where $1::text is null or tenant = $1) as c
+
+-- name: open_jobs
+-- the counts are kept
+select least(coalesce(sum(open), 0), $2::bigint)
+from (select open from evervec.job_counts where tenant = '' and version = $1
+      union all
+      select open from evervec.job_changes where version = $1) as c
+
+-- name: lock_jobs
+-- in the order of their keys, so that two callers cannot deadlock
+select 1 from evervec.jobs where job_id = any ($1::bigint[]) order by job_id for update
+
+-- name: lock_places
+-- locks the jobs' rows in `ready`, once no other transaction changes them
+select 1 from evervec.ready as q
+join evervec.jobs as j
+    on q.later in (false, true) and (q.tenant, q.rank, q.scheduled_for, q.job_id)
+        = (j.tenant, -j.priority::bigint, j.scheduled_for, j.job_id)
+where j.job_id = any ($1::bigint[])
+order by q.job_id
+for update of q
+
+-- name: latest_attempts
+-- the last attempt of a done job is in the job's row, and has no number
+select attempt, seq, worker, started_at, finished_at, outcome, error, chunks_embedded,
+       chunks_reused, tokens, embedded_at
+from evervec.current_attempts
+where record = $1 and version = $2 and finished_at >= $3
+order by finished_at desc, number desc nulls first
+limit $4

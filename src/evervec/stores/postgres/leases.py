@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Sequence, Set
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import Job
@@ -16,8 +17,9 @@ from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.sql import leases
 from evervec.stores.sql.changes import Changes
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.job_rows import JobRow, Lease, company, leased_jobs
+from evervec.stores.sql.job_rows import HEAD, JobRow, Lease, company, leased_jobs
 from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.jobs import EVERYONE
 from evervec.stores.sql.retries import retried
 from evervec.stores.sql.tenants import Tenants
 from evervec.stores.sql.turns import by_tenant, in_turns
@@ -28,6 +30,15 @@ _LATE_LEASES = 60.0
 """seconds; a lease is rarely written this long after its own expiry"""
 _TOUCH_SECONDS = 1.0
 
+CLAIMED = (
+    *HEAD, "priority", "attempts", "max_attempts", "error", "created_at", "scheduled_for",
+    "completed_at", "record", "crashes",
+)  # fmt: skip
+"""the columns of `claim_jobs`"""
+_found_by = itemgetter(CLAIMED.index("error"))
+_due_time = itemgetter(CLAIMED.index("scheduled_for"), CLAIMED.index("job_id"))
+_priority = itemgetter(CLAIMED.index("priority"))
+
 
 class Due(NamedTuple):
     """What a claim returns besides its jobs."""
@@ -35,10 +46,9 @@ class Due(NamedTuple):
     now: float
     seconds: float
     """how long the search for due jobs took"""
-    jobs: list[int]
-    """the due jobs"""
+    jobs: list[int] | None
+    """the due jobs, if a worker crashed while it held one of them; else they are claimed"""
     suspect: bool
-    """a worker crashed while it held one of them"""
     turn: str
     """the tenant after which the next claim starts"""
     tenants: list[str] | None
@@ -73,13 +83,26 @@ class Leases(leases.Leases):
             asked = (limit, self.barred(conn, versions), _ANY if suspects else 0)
             turn = self.turns.after
             due, rows = self._claim(conn, asked, turn, holder)
-            if due.suspect:
+            if due.jobs is not None:
                 chosen = self._together(conn, due.jobs, limit)
                 due, rows = self._claim(conn, asked, turn, holder, chosen)
             self.turns.after = due.turn
             names = self.engine.version_names(conn, rows)
-        held = Lease(token, worker, due.now, due.now + lease)
-        return in_turns(by_tenant(leased_jobs(names, rows, held)))
+        jobs = leased_jobs(names, rows, Lease(token, worker, due.now, due.now + lease))
+        return jobs if len(due.tenants or ()) <= 1 else in_turns(by_tenant(jobs))
+
+    @retried
+    def claim_chosen(
+        self, jobs: Sequence[int], *, tenant: str, worker: str, lease: float
+    ) -> list[Job]:
+        token = secrets.token_urlsafe(12)
+        with self.db.reading() as conn:  # the statement commits by itself
+            if not self.held_back(conn, self.engine.moment(conn)).isdisjoint((tenant, EVERYONE)):
+                return []
+            asked = (list(jobs), tenant, token, worker, lease)
+            due, rows = self._claimed(conn, SQL.claim_chosen, asked)
+            names = self.engine.version_names(conn, rows)
+        return leased_jobs(names, rows, Lease(token, worker, due.now, due.now + lease))
 
     def _claim(
         self,
@@ -92,15 +115,23 @@ class Leases(leases.Leases):
         """The due jobs that were found, and the rows of those that are claimed now."""
         _, barred, crashes = asked
         key = (None if barred is None else tuple(barred), crashes)
-        values = (*asked, *self.engine.fronts.known(key), turn, *holder, chosen)
-        (told, *first), *more = conn.execute(SQL.claim, values, binary=True).fetchall()
-        due = Due._make(json.loads(told))
-        rows = [] if first[0] is None else [first, *(job for _, *job in more)]
-        self.engine.measured(due.now)
+        values = (*holder, *asked, *self.engine.fronts.known(key), turn, chosen)
+        due, rows = self._claimed(conn, SQL.claim, values)
         if due.tenants:
             times = map(float, due.times)
             firsts = zip(due.tenants, due.ranks, times, due.firsts, strict=True)
             self.engine.fronts.looked(key, due.seconds, firsts)
+        return due, rows
+
+    def _claimed(
+        self, conn: Session, query: str, values: tuple[Any, ...]
+    ) -> tuple[Due, list[JobRow]]:
+        """What a call of `claim_jobs` returned, with the jobs in their order."""
+        found, *rows = conn.execute(query, values, binary=True).fetchall()
+        due = Due._make(json.loads(_found_by(found)))
+        self.engine.measured(due.now)
+        rows.sort(key=_due_time)
+        rows.sort(key=_priority, reverse=True)
         return due, rows
 
     def _together(self, conn: Session, ids: list[int], limit: int) -> list[int]:
@@ -117,24 +148,27 @@ class Leases(leases.Leases):
     def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:
         """Finish first the jobs whose lease is only in the claim's row, then those whose lease is
         written in their own row."""
-        by_worker: dict[str, list[Finish]] = defaultdict(list)
+        by_worker: dict[tuple[str, float], dict[int, Finish]] = defaultdict(dict)
         for f in finishes:
-            by_worker[f.worker].append(f)
+            by_worker[f.worker, f.embedded_at or 0.0][f.job.job_id] = f
         done: set[int] = set()
-        for worker, batch in sorted(by_worker.items()):
-            work = {f.job.job_id: f for f in batch}
+        for (worker, embedded_at), work in sorted(by_worker.items()):
+            left = sorted(work)
             for query in (SQL.finish_claimed, SQL.finish_untouched):
-                if ids := sorted(work.keys() - done):
-                    ended = [work[id] for id in ids]
-                    counts = (
-                        [f.embedded for f in ended], [f.reused for f in ended],
-                        [f.tokens for f in ended],
-                    )  # fmt: skip
-                    told = [n if any(n) else [] for n in counts]  # all zero: send no list
-                    found = conn.execute(query, (token, worker, ids, *told)).fetchone()
-                    if found is not None:
-                        (some,) = found
-                        done.update(ids if some is None else some)
+                ended = [work[id] for id in left]
+                counts = (
+                    [f.embedded for f in ended], [f.reused for f in ended],
+                    [f.tokens for f in ended],
+                )  # fmt: skip
+                told = [n if any(n) else [] for n in counts]  # all zero: send no list
+                asked = (token, worker, left, *told, embedded_at or None)
+                found = conn.execute(query, asked).fetchone()
+                if found is not None:
+                    (some,) = found
+                    done.update(left if some is None else some)
+                    left = [] if some is None else [id for id in left if id not in done]
+                if not left:
+                    break
         return done
 
     def _rows_to_load(self, *wanted: Any) -> list[tuple[Any, ...]]:

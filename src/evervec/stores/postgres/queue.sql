@@ -1,6 +1,8 @@
 -- How jobs are claimed: see `ready` and `claims` in `schema.sql`.
 
--- Jobs in their current state, including leases that are only in the row of their claim.
+-- Jobs in their current state, including leases that are only in the row of their claim. The claim is
+-- looked up for each pending job, among those whose range of jobs includes it: in a large fleet the
+-- claims together hold hundreds of thousands of jobs.
 create view evervec.current_jobs as
 select j.job_id, j.record, j.version, j.seq, coalesce(c.seq, j.claimed_seq) as claimed_seq,
        j.scheduled_for, j.created_at, coalesce(c.started_at, j.started_at) as started_at,
@@ -11,11 +13,41 @@ select j.job_id, j.record, j.version, j.seq, coalesce(c.seq, j.claimed_seq) as c
        coalesce(c.token, j.token) as token, coalesce(c.worker, j.worker) as worker, j.error,
        j.failed_at
 from evervec.jobs as j
-left join (
-    select c.token, c.worker, c.started_at, c.leased_until, held.job_id, held.seq
+left join lateral (
+    select c.token, c.worker, c.started_at, c.leased_until,
+           c.seqs[width_bucket(j.job_id, c.job_ids)] as seq
     from evervec.claims as c
-    cross join unnest(c.job_ids, c.seqs) as held (job_id, seq)
-) as c on c.job_id = j.job_id;
+    where j.status = 'pending' and j.job_id between c.first_job and c.last_job
+        and c.job_ids[width_bucket(j.job_id, c.job_ids)] = j.job_id
+    offset 0
+) as c on true;
+
+-- The jobs that are held, in their current state, found by their claims.
+create view evervec.held_jobs as
+select j.job_id, j.record, j.version, j.seq, h.seq as claimed_seq, j.scheduled_for, j.created_at,
+       c.started_at, j.completed_at, c.leased_until as lease_expires_at, j.priority,
+       j.attempts + 1 as attempts, j.crashes, j.max_attempts, j.tenant, j.op,
+       'processing' as status, c.token, c.worker, j.error, j.failed_at
+from evervec.claims as c
+cross join unnest(c.job_ids, c.seqs) as h (job_id, seq)
+join evervec.jobs as j on j.job_id = h.job_id and j.status = 'pending'
+union all
+select j.job_id, j.record, j.version, j.seq, j.claimed_seq, j.scheduled_for, j.created_at,
+       j.started_at, j.completed_at, j.lease_expires_at, j.priority, j.attempts, j.crashes,
+       j.max_attempts, j.tenant, j.op, j.status, j.token, j.worker, j.error, j.failed_at
+from evervec.jobs as j
+where j.job_id = any (array(select unnest(c.written) from evervec.claims as c))
+    and j.status = 'processing';
+
+-- The jobs that are not done, found without reading those that are: pending jobs are in `ready` or in
+-- a claim, processing ones in a claim. `version` and `op` are null where only the job's row has them.
+-- A job may be there twice.
+create view evervec.unfinished as
+select job_id, version, op from evervec.ready
+union all
+select unnest(job_ids || written), null, null from evervec.claims
+union all
+select job_id, version, op from evervec.jobs where failed_at is not null;
 
 -- Triggers that keep `ready` in step with the pending jobs.
 create function evervec.follow_new_jobs() returns trigger
@@ -335,11 +367,29 @@ begin
 end
 $$;
 
--- Claims due jobs by their places; only those in `chosen`, if it is given. Returns them in the
--- order of claims.
-create function evervec.take_jobs(
-    given_token text, given_worker text, at double precision, until double precision,
-    places tid[], chosen bigint[] default null
+-- Claims due jobs, found as by `next_jobs`, which explains the parameters. If a worker crashed while
+-- it held one of them, nothing is claimed until the caller says which jobs it has `chosen`, or that
+-- they may be claimed `anyway`. A caller that has locked rows of `ready` itself gives their places,
+-- and nothing is searched. The first row has no job: its `error` is the list that `Due` in
+-- `leases.py` describes. The jobs follow in any order.
+--
+-- It is one function, whose plans are kept: to plan the statements again took a tenth of a claim, and
+-- a function between them and the caller would copy each row once more.
+create function evervec.claim_jobs(
+    given_token text,
+    given_worker text,
+    lease double precision,
+    wanted integer,
+    barred bigint[] default null,
+    most_crashes integer default 2147483647,
+    known text[] default '{}',
+    known_ranks bigint[] default '{}',
+    known_times double precision[] default '{}',
+    known_jobs bigint[] default '{}',
+    turn text default '',
+    chosen bigint[] default null,
+    anyway boolean default false,
+    given_places tid[] default null
 ) returns table (
     job_id bigint, tenant text, kind text, id text, version bigint, op text, seq bigint,
     priority integer, attempts integer, max_attempts integer, error text,
@@ -348,40 +398,61 @@ create function evervec.take_jobs(
 )
 language plpgsql
 set enable_seqscan = off
+set enable_hashjoin = on
 set enable_nestloop = off
 set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
+declare
+    now double precision := evervec.now_seconds();
+    begun timestamptz := clock_timestamp();
+    due record;
 begin
+    perform set_config('synchronous_commit', 'off', true);
+    if given_places is null then
+        select d.* into due from evervec.next_jobs(
+            wanted, now, barred, most_crashes, known, known_ranks, known_times, known_jobs, turn) as d;
+    else
+        select null::bigint[] as jobs, given_places as places, false as suspect, turn as next_turn,
+               null::text[] as tenants, null::bigint[] as ranks, null::double precision[] as times,
+               null::bigint[] as firsts
+        into due;
+    end if;
+    error := json_build_array(
+        now, extract(epoch from clock_timestamp() - begun),
+        case when due.suspect then due.jobs end, due.suspect, due.next_turn, due.tenants, due.ranks,
+        due.times, due.firsts)::text;
+    return next;
+    if due.places = '{}' or due.suspect and chosen is null and not anyway then
+        return;
+    end if;
     return query
         with taken as (
             delete from evervec.ready as q
-            where q.ctid = any (places) and (chosen is null or q.job_id = any (chosen))
+            where q.ctid = any (due.places) and (chosen is null or q.job_id = any (chosen))
             returning q.job_id, q.tenant, q.version),
         counted as (
             insert into evervec.job_changes (tenant, version, ready)
             select t.tenant, t.version, -count(*) from taken as t group by t.tenant, t.version),
-        due as materialized (
+        held as materialized (
             select j.job_id, j.tenant, j.version, j.op, j.seq, j.priority, j.attempts,
                    j.max_attempts, j.error, j.created_at, j.scheduled_for, j.completed_at,
                    j.record, j.crashes
             from evervec.jobs as j
             where j.job_id = any (array(select t.job_id from taken as t)) and j.status = 'pending'),
-        named as materialized (
-            select r.record, r.kind, r.id from evervec.records as r
-            where r.record = any (array(select d.record from due as d))),
-        held as (
-            select j.job_id, j.tenant::text, r.kind::text, r.id::text, j.version, j.op::text, j.seq,
-                   j.priority, j.attempts, j.max_attempts, j.error, j.created_at, j.scheduled_for,
-                   j.completed_at, j.record, j.crashes
-            from due as j join named as r on r.record = j.record),
         claim as (
             insert into evervec.claims
                 (token, worker, started_at, expires_at, leased_until, held, job_ids, seqs)
-            select given_token, given_worker, at, until, until, count(*),
+            select given_token, given_worker, now, now + lease, now + lease, count(*),
                    array_agg(h.job_id order by h.job_id), array_agg(h.seq order by h.job_id)
-            from held as h having count(*) > 0)
-        select * from held as h order by h.priority desc, h.scheduled_for, h.job_id;
+            from held as h having count(*) > 0),
+        named as materialized (
+            select r.record, r.kind, r.id from evervec.records as r
+            where r.record = any (array(select h.record from held as h)))
+        select h.job_id, h.tenant::text, r.kind::text, r.id::text, h.version, h.op::text, h.seq,
+               h.priority, h.attempts, h.max_attempts, h.error, h.created_at, h.scheduled_for,
+               h.completed_at, h.record, h.crashes
+        from held as h join named as r on r.record = h.record;
 end
 $$;
 
@@ -390,6 +461,11 @@ $$;
 create function evervec.write_leases(tokens text[], jobs bigint[]) returns void
 language plpgsql
 set enable_seqscan = off
+-- the transactions of the store turn hash joins off; a nested loop would compare each job with each
+-- other, for minutes if a fleet of workers has crashed
+set enable_hashjoin = on
+set enable_nestloop = off
+set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 as $$
 begin

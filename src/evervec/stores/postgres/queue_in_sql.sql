@@ -17,30 +17,37 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-    now double precision := evervec.now_seconds();
-    due tid[];
     made text := replace(gen_random_uuid()::text, '-', '');
     -- the turn continues within a session, and starts at a random tenant
     turn text := coalesce(nullif(current_setting('evervec.turn', true), ''), md5(made));
-    next_turn text;
+    most integer;
+    any_crashes integer;
+    claimed bigint[];
 begin
-    select d.places, d.next_turn into due, next_turn
-    from evervec.next_jobs(max_items, now, null, 0, turn => turn) as d;
-    if due = '{}' then  -- a suspect is claimed alone
-        select d.places, d.next_turn into due, next_turn
-        from evervec.next_jobs(1, now, turn => turn) as d;
-    end if;
-    perform set_config('evervec.turn', next_turn, false);
+    for most, any_crashes in values (max_items, 0), (1, 2147483647) loop
+        -- a suspect is claimed alone
+        with taken as materialized (
+            select c.job_id, c.error from evervec.claim_jobs(
+                made, worker_name, lease_seconds, most, null, any_crashes, turn => turn,
+                anyway => true) as c)
+        select array_agg(t.job_id) filter (where t.job_id is not null),
+               max(t.error) filter (where t.job_id is null)::json ->> 4
+        into claimed, turn
+        from taken as t;
+        exit when claimed is not null;
+    end loop;
+    perform set_config('evervec.turn', turn, false);
     return query
-        select t.job_id, made, t.tenant, t.kind, t.id, t.op, t.seq,
-               case when j.box is null then r.title else j.box::json ->> 'title' end,
-               case when j.box is null then r.text else j.box::json ->> 'text' end,
-               case when j.box is null then r.metadata else j.box::json ->> 'metadata' end,
-               t.attempts + 1, t.max_attempts, now + lease_seconds
-        from evervec.take_jobs(made, worker_name, now, now + lease_seconds, due) as t
-        join evervec.records as r on r.record = t.record
-        join evervec.jobs as j on j.job_id = t.job_id
-        order by t.priority desc, t.scheduled_for, t.job_id;
+        select j.job_id, j.token, j.tenant::text, r.kind::text, r.id::text, j.op::text, j.seq,
+               case when b.box is null then r.title else b.box::json ->> 'title' end,
+               case when b.box is null then r.text else b.box::json ->> 'text' end,
+               case when b.box is null then r.metadata else b.box::json ->> 'metadata' end,
+               j.attempts, j.max_attempts, j.lease_expires_at
+        from evervec.current_jobs as j
+        join evervec.records as r on r.record = j.record
+        join evervec.jobs as b on b.job_id = j.job_id
+        where j.job_id = any (claimed)
+        order by j.priority desc, j.scheduled_for, j.job_id;
 end
 $$;
 
@@ -115,7 +122,7 @@ begin
         when retry_in is null or held.attempts >= held.max_attempts then 'failed'
         else 'pending' end;
     update evervec.jobs as j
-    set status = ended, error = reason, token = null, lease_expires_at = null,
+    set status = ended, error = reason, fingerprint = null, token = null, lease_expires_at = null,
         attempts = case when j.seq > j.claimed_seq then 0 else j.attempts end,
         scheduled_for = case when j.seq > j.claimed_seq then j.scheduled_for
                              else now + case when ended = 'failed' then 0 else retry_in end end,

@@ -1,20 +1,15 @@
-"""Full-text search, with PostgreSQL's stemming."""
+"""Full-text search by PostgreSQL's index of words."""
 
 from __future__ import annotations
 
+from evervec.stores.postgres.full_text import query_text
 from evervec.stores.sql import records
 from evervec.stores.sql.records import Scores, TextQuery
-from evervec.stores.sql.words import fold, owner_word
+from evervec.stores.sql.words import owner_word
 
 
 class Records(records.Records):
     def _ranked(self, asked: TextQuery) -> Scores:
         owner = f"'{owner_word(asked.tenant)}'"
-        head = [asked.tenant, asked.kind, asked.limit, owner, *map(fold, asked.words)]
-        any_of = " || ".join(
-            f"phraseto_tsquery('evervec.words', ${place}::text)"
-            for place in range(5, len(head) + 1)
-        )
-        return self._matching(
-            self.sql.match_text.replace("{words}", any_of), head, asked.conditions
-        )
+        head = [asked.tenant, asked.kind, asked.limit, owner, query_text(asked.words)]
+        return self._matching(self.sql.match_text, head, asked.conditions) if head[-1] else []

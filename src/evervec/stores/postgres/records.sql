@@ -53,7 +53,7 @@ select record, null, job_id from jobs where version = ($5::bigint[])[1]
 -- the last attempt of a done job is in the job's row, and has no number. `offset 0` keeps the
 -- planner from joining after it has read all attempts.
 select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
-       a.chunks_embedded, a.chunks_reused, a.tokens
+       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at
 from evervec.records as r
 cross join lateral (
     select * from evervec.current_attempts as c where c.record = r.record offset 0) as a
@@ -67,7 +67,7 @@ insert into evervec.records
      title, metadata, data, text, words)
 select n.record, $1, $2, n.id, n.state, n.seq, n.born, n.hash, n.weight, n.created_at,
        n.updated_at, n.version, n.title, n.metadata, n.data, n.text,
-       evervec.words_of($3, n.title_words, n.text_words)
+       ($3 || ' ' || n.text_words)::tsvector
 from rows($4 {record_row}) as n
 {on_conflict}
 
@@ -81,7 +81,7 @@ update evervec.records as r
 set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weight,
     created_at = n.created_at, updated_at = n.updated_at, version = n.version, title = n.title,
     metadata = n.metadata, data = n.data, text = n.text,
-    words = evervec.words_of($1, n.title_words, n.text_words)
+    words = ($1 || ' ' || n.text_words)::tsvector
 from rows($2 {record_row}) as n
 where r.record = n.record
 
@@ -107,6 +107,7 @@ on conflict (record, version) do update set
     box = excluded.box,
     box_seq = excluded.box_seq,
     trace = excluded.trace,
+    saved_at = excluded.created_at,
     max_attempts = excluded.max_attempts,
     priority = case
         when j.status in ('pending', 'processing') then greatest(j.priority, excluded.priority)
@@ -118,7 +119,8 @@ on conflict (record, version) do update set
                    when now.waits or j.status = 'processing' and j.seq > j.claimed_seq
                        or now.held and exists (  -- the claimed seq may be only in the claim's row
                            select 1 from evervec.claims as c
-                           where c.seqs[array_position(c.job_ids, j.job_id)] < j.seq)
+                           where j.job_id between c.first_job and c.last_job
+                               and c.seqs[array_position(c.job_ids, j.job_id)] < j.seq)
                        then least(j.scheduled_for, excluded.scheduled_for)
                    else excluded.scheduled_for end,
                case when now.held then j.attempts else 0 end,
@@ -151,7 +153,7 @@ with gone as materialized (
     delete from evervec.usage_changes
     where ctid = any (array(
         select ctid from evervec.usage_changes limit $1 for update skip locked))
-    returning tenant, kind, version, records, bytes, chunks),
+    returning tenant, kind, version, records, bytes, chunks, entries),
 kinds as (
     insert into evervec.usage as u (tenant, kind, records, bytes)
     select tenant, kind, sum(records), sum(bytes) from gone where kind is not null
@@ -159,10 +161,11 @@ kinds as (
     on conflict (tenant, kind) do update
         set records = u.records + excluded.records, bytes = u.bytes + excluded.bytes),
 versions as (
-    insert into evervec.chunks as c (tenant, version, chunks)
-    select tenant, version, sum(chunks) from gone where version is not null
+    insert into evervec.chunks as c (tenant, version, chunks, entries)
+    select tenant, version, sum(chunks), sum(entries) from gone where version is not null
     group by tenant, version order by tenant, version
-    on conflict (tenant, version) do update set chunks = c.chunks + excluded.chunks)
+    on conflict (tenant, version) do update
+        set chunks = c.chunks + excluded.chunks, entries = c.entries + excluded.entries)
 select count(*) from gone
 
 -- name: lock_tenant
@@ -182,9 +185,40 @@ select evervec.fold_job_changes($1)
 
 -- name: waiting_since
 -- pending jobs are in `ready`
-select min(scheduled_for) from evervec.ready
-where rank < -$1::bigint and tenant <> all (array(
+select evervec.oldest_ready(null, -$1::bigint, array(
     select tenant from evervec.pauses union all select tenant from evervec.holds))
+
+-- name: stray_boxes
+-- those of unfinished jobs: no index finds a box
+select j.job_id, j.record, j.tenant, coalesce(j.box_seq, j.seq) as seq, j.priority,
+       j.scheduled_for as due, j.max_attempts, j.box
+from evervec.jobs as j
+join evervec.records as r on r.record = j.record
+left join evervec.versions as v on v.version = j.version
+where j.job_id in (select job_id from evervec.unfinished where coalesce(op, 'open') = 'open')
+    and j.op = 'open' and j.status <> 'done' and j.box is not null
+    and (v.state is null or v.state <> 'serving')
+    and exists (select 1 from evervec.versions as s where s.kind = r.kind and s.state = 'serving')
+order by j.record
+limit $1
+
+-- name: holdings
+-- by the counts that triggers keep
+select v.kind, v.name, coalesce(e.items, 0)::bigint as items, c.last_done as last_sync_at
+from evervec.versions as v
+left join (
+    select u.version, sum(u.entries) as items
+    from (select version, entries from evervec.chunks where tenant = $1
+          union all
+          select version, entries from evervec.usage_changes where tenant = $1) as u
+    group by u.version) as e on e.version = v.version
+left join (
+    select u.version, max(u.last_done) as last_done
+    from (select version, last_done from evervec.job_counts where tenant = $1
+          union all
+          select version, last_done from evervec.job_changes where tenant = $1) as u
+    group by u.version) as c on c.version = v.version
+where exists (select 1 from evervec.records as r where r.tenant = $1 and r.kind = v.kind)
 
 -- name: mark
 -- a number that differs after the end of every transaction that wrote
@@ -194,7 +228,7 @@ select hashtextextended(pg_current_snapshot()::text, 0)
 -- words are a tsvector
 select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision as score
 from evervec.records as r
-cross join (select {words} as words) as q
+cross join (select $5::tsquery as words) as q
 where r.words @@ ($4::tsquery && q.words) and r.state = 'live' and r.tenant = $1
     and ($2::text is null or r.kind = $2){filter}
 order by score desc, r.record

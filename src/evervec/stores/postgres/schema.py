@@ -21,8 +21,10 @@ def _convert(statement: str) -> str:
 
 # query the catalogue itself: the session's cache of names may be stale
 _EXISTS = "select 1 from pg_tables where schemaname = 'evervec'"
+# with the triggers on tables of the application, whose functions are in the schema
+_DROPS = "select 'drop schema evervec cascade'"
 SCHEMA = Schema(
-    "evervec.stores.postgres", _convert, _EXISTS, _FILES, shared=("schema.sql",),
+    "evervec.stores.postgres", _convert, _EXISTS, _DROPS, _FILES, shared=("schema.sql",),
     meta="evervec.meta",
 )  # fmt: skip
 _LOCK = 0x65766572  # "ever"

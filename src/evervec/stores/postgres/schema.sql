@@ -19,25 +19,9 @@ create function evervec.now_seconds() returns double precision
 language sql volatile parallel safe
 return extract(epoch from clock_timestamp())::double precision;
 
--- for a live record: the words of title, text and tenant
+-- for a live record: the stems of title, text and tenant; see `full_text.py`
 alter table evervec.records add column words tsvector;
 create index records_words on evervec.records using gin (words) where state = 'live';
-
--- stems words; it has no stop words, because a text may consist only of stop words
-create text search dictionary evervec.stem (template = snowball, language = english);
-create text search configuration evervec.words (copy = simple);
-alter text search configuration evervec.words
-    alter mapping for asciiword, word, numword, hword, hword_part, hword_asciipart, asciihword,
-        numhword, hword_numpart
-    with evervec.stem;
-
-create function evervec.words_of(owner text, title text, body text) returns tsvector
-language sql immutable parallel safe
-return case when body is null then null else
-    array_to_tsvector(array[owner])
-    || setweight(to_tsvector('evervec.words'::regconfig, coalesce(title, '')), 'A')
-    || setweight(to_tsvector('evervec.words'::regconfig, body), 'B')
-end;
 
 -- A random number that changes with any change of a kind's rescoring or of versions, except the time
 -- of their last write.
@@ -82,20 +66,22 @@ alter table evervec.changes replica identity full;
 alter table evervec.jobs add column failed_at double precision
     generated always as (case when status = 'failed' then completed_at end) stored;
 create index jobs_failed on evervec.jobs (failed_at, tenant) where failed_at is not null;
+create index jobs_failed_of on evervec.jobs (tenant, failed_at) where failed_at is not null;
+create index jobs_alike on evervec.jobs (fingerprint, tenant, job_id) where failed_at is not null;
 
 -- The attempt that finished a done job is in the job's own row, so that a finish writes no second
 -- one: `embedded` is not null. It is copied to `attempts` when the job is enqueued again, or is
 -- deleted before the attempt is old.
 alter table evervec.jobs add column embedded integer, add column reused integer,
-    add column tokens integer;
+    add column tokens integer, add column embedded_at double precision;
 
 create view evervec.current_attempts as
 select number, record, tenant, version, attempt, seq, started_at, finished_at, outcome,
-       chunks_embedded, chunks_reused, tokens, worker, error
+       chunks_embedded, chunks_reused, tokens, worker, error, embedded_at
 from evervec.attempts
 union all
 select null, record, tenant, version, attempts, finished_seq, started_at, completed_at, 'done',
-       embedded, reused, tokens, worker, null
+       embedded, reused, tokens, worker, null, embedded_at
 from evervec.jobs
 where status = 'done' and embedded is not null;
 
@@ -104,9 +90,10 @@ language sql
 as $$
     insert into evervec.attempts
         (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-         chunks_reused, tokens, worker)
+         chunks_reused, tokens, worker, embedded_at)
     select job.record, job.tenant, job.version, job.attempts, job.finished_seq, job.started_at,
-           job.completed_at, 'done', job.embedded, job.reused, job.tokens, job.worker
+           job.completed_at, 'done', job.embedded, job.reused, job.tokens, job.worker,
+           job.embedded_at
     where job.status = 'done' and job.embedded is not null;
 $$;
 
@@ -145,7 +132,9 @@ create table evervec.claims (
     held integer not null,
     job_ids bigint[] not null default '{}',  -- jobs whose lease is only in this row, sorted
     seqs bigint[] not null default '{}',     -- the seq of each of them when it was claimed
-    written bigint[] not null default '{}'   -- jobs whose lease was written to their own rows
+    written bigint[] not null default '{}',  -- jobs whose lease was written to their own rows
+    first_job bigint generated always as (job_ids[1]) stored,
+    last_job bigint generated always as (job_ids[cardinality(job_ids)]) stored
 ) with (fillfactor = 50);
 
 -- Not compressed: they are written once and rarely read, so compression costs more than it saves.

@@ -12,7 +12,7 @@ from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.postgres.jobs import Jobs
 from evervec.stores.postgres.leases import Leases
 from evervec.stores.postgres.records import Records
-from evervec.stores.postgres.schema import upgrade
+from evervec.stores.postgres.schema import SCHEMA, upgrade
 from evervec.stores.postgres.versions import Versions
 from evervec.stores.sql.store import Parts, SqlStore
 
@@ -20,8 +20,10 @@ from evervec.stores.sql.store import Parts, SqlStore
 class PostgresStore(SqlStore):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
+    schema = SCHEMA
     parts = Parts(JobWriter, Changes, Records, Leases, Jobs, Versions, Tenants)
     poll_seconds = 1.0
+    is_local = False
     engine: Engine
 
     def __init__(self, url: str, settings: Settings) -> None:

@@ -8,11 +8,14 @@ create table evervec.usage_changes (
     version bigint,
     records bigint not null default 0,
     bytes bigint not null default 0,
-    chunks bigint not null default 0
+    chunks bigint not null default 0,
+    entries bigint not null default 0   -- entries of the ledger
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 create index usage_changes_tenant on evervec.usage_changes (tenant);
 alter table evervec.usage_changes replica identity full;  -- as for changes: the table has no key
+
+alter table evervec.chunks add column entries bigint not null default 0;
 
 -- the size of a record
 create function evervec.bytes_of(title text, body text, data text, metadata text) returns bigint
@@ -66,18 +69,18 @@ set enable_seqscan = off
 as $$
 begin
     if tg_op = 'INSERT' then
-        insert into evervec.usage_changes (tenant, version, chunks)
-        select r.tenant, n.version, sum(octet_length(n.chunks) / 24)
+        insert into evervec.usage_changes (tenant, version, chunks, entries)
+        select r.tenant, n.version, sum(octet_length(n.chunks) / 24), count(*)
         from new_rows as n join evervec.records as r on r.record = n.record
         group by r.tenant, n.version;
     elsif tg_op = 'DELETE' then
-        insert into evervec.usage_changes (tenant, version, chunks)
-        select r.tenant, o.version, -sum(octet_length(o.chunks) / 24)
+        insert into evervec.usage_changes (tenant, version, chunks, entries)
+        select r.tenant, o.version, -sum(octet_length(o.chunks) / 24), -count(*)
         from old_rows as o join evervec.records as r on r.record = o.record
         group by r.tenant, o.version;
     else
-        insert into evervec.usage_changes (tenant, version, chunks)
-        select r.tenant, c.version, sum(c.chunks)
+        insert into evervec.usage_changes (tenant, version, chunks, entries)
+        select r.tenant, c.version, sum(c.chunks), 0
         from (
             select n.record, n.version, octet_length(n.chunks) / 24 as chunks from new_rows as n
             union all

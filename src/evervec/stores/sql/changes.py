@@ -58,20 +58,19 @@ class Changes(Part):
             self._tenants.check_kind(db, tenant, kind)
             targets = self._writer.targets(db, kind)
             now = self.engine.moment(db)
-            tickets: dict[int, Ticket] = {}
-            places = list(range(len(drafts)))
-            while places:
-                chosen = [drafts[place] for place in places]
-                made, lost = self._save(db, tenant, kind, chosen, targets, now)
-                tickets.update(zip(places, made, strict=True))
-                # another transaction has just inserted these: compare with its rows
-                places = [place for place in places if drafts[place].id in lost]
+            tickets, lost = self._save(db, tenant, kind, drafts, targets, now)
+            while lost:  # another transaction has just inserted these: compare with its rows
+                places = [place for place, draft in enumerate(drafts) if draft.id in lost]
+                again = [drafts[place] for place in places]
+                made, lost = self._save(db, tenant, kind, again, targets, now)
+                for place, ticket in zip(places, made, strict=True):
+                    tickets[place] = ticket
             self.engine.announce(db, conn)
-        if all(ticket.is_new for ticket in tickets.values()):
+        if all(ticket.is_new for ticket in tickets):
             self.engine.tell()
         else:
             self.engine.wake()
-        return [tickets[place] for place in range(len(drafts))]
+        return tickets
 
     def _save(
         self,

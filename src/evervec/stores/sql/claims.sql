@@ -49,6 +49,11 @@ j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
 from evervec_jobs as j
 cross join evervec_records as r on r.record = j.record
 
+-- name: due_chosen
+where j.job_id in list($1) and j.tenant = $2 and j.status = 'pending' and j.scheduled_for <= $3
+    and j.crashes = 0 and j.op in ('embed', 'open', 'load')
+order by j.job_id
+
 -- name: next_expiry
 select min(lease_expires_at) from evervec_jobs
 where status = 'processing' and lease_expires_at >= $1

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from evervec.errors import InvalidTransition
 from evervec.model.basics import as_datetime, quick_maker
+from evervec.model.failures import fingerprint
 from evervec.model.jobs import Job, Op, Outcome, Status
 from evervec.queue.transitions import JobState
 from evervec.stores.ledger import unpack_chunks
@@ -185,14 +186,17 @@ def attempt_row(
     began = job.started_at.timestamp() if job.started_at else None
     return (
         job.record, job.tenant, job.version, job.attempts, seq, began, now, outcome.value, *work,
-        worker, error and clean(error),
+        worker, error and clean(error), None if done is None else done.embedded_at,
     )  # fmt: skip
 
 
 def put_back_row(job: Job, end: JobState) -> tuple[Any, ...]:
     """The values of `put_back`: a job that is not done, as it is after an attempt."""
+    error, alike = clean(end.error or ""), None
+    if end.status is Status.FAILED:
+        alike = fingerprint(job.kind, job.embedding_version, error)
     return (
-        end.status.value, end.scheduled_for, end.attempts, end.crashes, clean(end.error or ""),
+        end.status.value, end.scheduled_for, end.attempts, end.crashes, error, alike,
         end.completed_at, job.job_id,
     )  # fmt: skip
 

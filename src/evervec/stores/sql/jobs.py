@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evervec.errors import InvalidArgument, InvalidTransition
-from evervec.model.basics import as_datetime
+from evervec.model.basics import as_datetime, moment
 from evervec.model.jobs import Attempt, Job, Outcome, Status, Ticket
 from evervec.model.reports import Stats
 from evervec.queue.transitions import CANCELLED, RETRIED
+from evervec.stores.base.jobs import MOST_COUNTED, Backlog
 from evervec.stores.notes import JOBLESS
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.job_writer import JobWriter
@@ -18,6 +19,11 @@ from evervec.stores.sql.tenants import Tenants
 
 EVERYONE = ""
 """The entry in the paused tenants that means all tenants; no tenant has this name."""
+
+_FIRST = (float("-inf"), 0)
+"""before every tombstone, in the order of their times and numbers"""
+_SLICES = 10
+"""slices of tombstones that one purge reads if nothing in them may be purged"""
 
 JOB_ORDER = {
     None: "j.job_id",
@@ -58,10 +64,15 @@ class JobList(NamedTuple):
 class Jobs(Part):
     """The part of the store that reads and manages jobs."""
 
+    finds_latest_done = True
+    """done jobs can be read by the time of their end, without reading all"""
+
     def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter) -> None:
         super().__init__(engine)
         self._tenants = tenants
         self._writer = writer
+        self._passed: tuple[float, int] = _FIRST
+        """the tombstone up to which the last purge came"""
 
     # reading
     def get(self, tenant: str | None, job_id: int) -> Job | None:
@@ -84,7 +95,7 @@ class Jobs(Part):
         limit: int = 100,
     ) -> list[Job]:
         status = None if status is None else Status(status)
-        select, order, owner, conditions = self._job_list(status, id, in_order=after is None)
+        select, order, owner, conditions = self.job_list(status, id, in_order=after is None)
         wanted = {f"{owner} =": tenant, "r.kind =": kind, "r.id =": id, "j.job_id >": after}
         given = {test: value for test, value in wanted.items() if value is not None}
         tests = [f"{test} ${place}" for place, test in enumerate(given, 2)]
@@ -96,20 +107,21 @@ class Jobs(Part):
             rows = conn.execute(query, (limit, *given.values())).fetchall()
             return self.engine.jobs_of(conn, rows)
 
-    def _job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
+    def job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
         """How to list jobs of a status, or of the record with an id; `in_order`: in the order of
         the status, else by number."""
         return JobList(self.engine.select_jobs, JOB_ORDER[status if in_order else None])
 
     def history(self, tenant: str, kind: str, id: str) -> list[Attempt]:
-        return [
-            Attempt(
-                attempt, seq, worker, as_datetime(started), as_datetime(finished),  # type: ignore[arg-type]
-                Outcome(outcome), error, embedded, reused, tokens,
-            )
-            for attempt, seq, worker, started, finished, outcome, error, embedded, reused, tokens
-            in self.read(self.sql.history, tenant, kind, id)
-        ]  # fmt: skip
+        return list(map(_attempt, self.read(self.sql.history, tenant, kind, id)))
+
+    def way(self, job: Job, most: int) -> tuple[float, list[Attempt]]:
+        with self.db.snapshot() as conn:
+            (saved,) = conn.execute(self.sql.job_saved, (job.job_id,)).fetchone() or (None,)
+            since = job.created_at.timestamp() if saved is None else saved
+            asked = (job.record, job.version, since, most)
+            rows = conn.execute(self.sql.latest_attempts, asked).fetchall()
+        return since, [_attempt(row) for row in reversed(rows)]
 
     def stats(self, tenant: str | None) -> Stats:
         with self.db.snapshot() as conn:
@@ -138,6 +150,18 @@ class Jobs(Part):
         sql = self.sql
         others = (sql.unique_records, sql.oldest_pending, sql.last_done, sql.recent_pace)
         return JobStats(*counts, *(one(query, tenant) for query in others))
+
+    def backlog(self, tenant: str | None) -> Backlog:
+        with self.db.reading() as conn:
+            counts = [
+                conn.execute(self.sql.count_upto, (status.value, tenant, MOST_COUNTED)).fetchone()
+                for status in (Status.PENDING, Status.PROCESSING, Status.FAILED)
+            ]
+        return Backlog(*(count for (count,) in counts))
+
+    def open_jobs(self, version: int) -> int:
+        (count,) = self.read_one(self.sql.open_jobs, version, MOST_COUNTED)
+        return int(count)
 
     def fold_counts(self, limit: int = 10_000) -> int:
         return 0
@@ -204,7 +228,7 @@ class Jobs(Part):
                     "cancelled: delete its record instead"
                 )
             conn.execute(self.sql.drop_job, (job_id,))
-            self._forsake(conn, [job.record])
+            self.forsake(conn, [job.record])
 
     def set_priority(self, tenant: str | None, job_id: int, priority: int) -> None:
         with self.db.writing(durable=True) as conn:
@@ -217,9 +241,19 @@ class Jobs(Part):
             raise InvalidArgument(f"job {job_id} does not exist")
         return job
 
+    def locked_jobs(self, conn: Connection, job_ids: Sequence[int]) -> list[Job]:
+        """Jobs that are about to be changed, as `_locked`; those that are gone are left out."""
+        query = self.engine.select_jobs + self.sql.jobs_by_id
+        rows = conn.execute(query, (self.engine.listed(job_ids),)).fetchall()
+        return self.engine.jobs_of(conn, rows)
+
     def paused(self, tenant: str | None = None) -> bool:
         with self.db.reading() as conn:
             return not {EVERYONE, tenant}.isdisjoint(self._pauses(conn))
+
+    def paused_tenants(self) -> frozenset[str]:
+        with self.db.reading() as conn:
+            return self._pauses(conn)
 
     def set_paused(self, paused: bool, tenant: str | None = None) -> None:
         query = self.sql.pause if paused else self.sql.resume
@@ -258,7 +292,7 @@ class Jobs(Part):
                 self._note_jobless(conn, [record for (record,) in dropped])
         return len(dropped)
 
-    def _forsake(self, conn: Connection, records: Sequence[int]) -> None:
+    def forsake(self, conn: Connection, records: Sequence[int]) -> None:
         """Mark records as deleted that lost their job before they appeared."""
         with self._tenants.counting_records(conn, records):
             conn.execute(self.sql.forsake, (self.engine.listed(records),))
@@ -266,7 +300,7 @@ class Jobs(Part):
     def _note_jobless(self, conn: Connection, records: Sequence[int]) -> None:
         """Handle records whose jobs were purged, not cancelled: a note makes the next worker that
         starts look for those that appeared."""
-        self._forsake(conn, records)
+        self.forsake(conn, records)
         first, noted = min(records), False
         while not noted:  # another transaction may write the same note
             row = conn.execute(self.sql.note, (JOBLESS.name,)).fetchone()
@@ -294,14 +328,39 @@ class Jobs(Part):
             if removals:
                 conn.execute(self.sql.removals_purged, max(removals))
                 gone += len(removals)
-            found = conn.execute(self.sql.forgotten, (before, limit)).fetchall()
-            if records := [record for (record,) in found]:
+            if records := self._forgotten(conn, before, limit):
                 listed = (self.engine.listed(records),)
                 conn.execute(self.sql.forget_points, listed)
                 with self._tenants.counting_chunks(conn, records):
                     conn.execute(self.sql.forget_ledger, listed)
                 gone += conn.execute(self.sql.forget_records, listed).rowcount
         return gone
+
+    def _forgotten(self, conn: Connection, before: float, limit: int) -> list[int]:
+        """At most `limit` deleted records that may be purged. Tombstones that are kept for a
+        followed stream may be many: each call continues where the last one stopped, so that no
+        sweep reads all of them."""
+        for _ in range(_SLICES):
+            found = conn.execute(self.sql.tombstones, (before, *self._passed, limit)).fetchall()
+            self._passed = tuple(found[-1]) if len(found) == limit else _FIRST
+            listed = self.engine.listed(record for _, record in found)
+            rows = conn.execute(self.sql.forgotten, (listed, before)).fetchall()
+            if records := [record for (record,) in rows]:
+                return records
+            if len(found) < limit:
+                break
+        return []
+
+
+def _attempt(row: Sequence[Any]) -> Attempt:
+    (
+        attempt, seq, worker, started, finished, outcome, error, embedded, reused, tokens,
+        embedded_at,
+    ) = row  # fmt: skip
+    return Attempt(
+        attempt, seq, worker, as_datetime(started), moment(finished), Outcome(outcome), error,
+        embedded, reused, tokens, as_datetime(embedded_at),
+    )  # fmt: skip
 
 
 class _Standing(NamedTuple):

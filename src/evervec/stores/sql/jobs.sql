@@ -76,18 +76,20 @@ where j.job_id = n.job_id
 -- name: put_back
 update evervec_jobs as j
 set status = n.status, scheduled_for = n.due, attempts = n.attempts, crashes = n.crashes,
-    error = n.error, completed_at = n.completed_at, token = null, lease_expires_at = null
+    error = n.error, fingerprint = n.fingerprint, completed_at = n.completed_at, token = null,
+    lease_expires_at = null
 from rows($1 status text, due double, attempts integer, crashes integer, error text,
-          completed_at double, job_id bigint) as n
+          fingerprint text, completed_at double, job_id bigint) as n
 where j.job_id = n.job_id
 
 -- name: add_attempts
 insert into evervec_attempts
     (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-     chunks_reused, tokens, worker, error)
+     chunks_reused, tokens, worker, error, embedded_at)
 select * from rows($1 record bigint, tenant text, version bigint, attempt integer, seq bigint,
                    started_at double, finished_at double, outcome text, embedded integer,
-                   reused integer, tokens integer, worker text, error text) as n
+                   reused integer, tokens integer, worker text, error text,
+                   embedded_at double) as n
 
 -- name: put_ledger
 insert into evervec_ledger as l (record, version, seq, chunks, fence)
@@ -215,13 +217,20 @@ returning removal
 update evervec_meta set value = case when value > $1 then value else $1 end
 where key = 'removals_purged'
 
+-- name: tombstones
+select updated_at, record from evervec_records
+where state = 'deleted' and updated_at < $1 and (updated_at, record) > ($2, $3)
+order by updated_at, record
+limit $4
+
 -- name: forgotten
--- locks the records: a transaction that adds one of them again waits, and then finds no row
+-- locks the records: a transaction that adds one of them again waits, and then finds no row. Those
+-- of a followed kind keep their versions, which refuse older changes
 select r.record from evervec_records as r
-where r.state = 'deleted' and r.updated_at < $1
+where r.record in list($1) and r.state = 'deleted' and r.updated_at < $2
     and not exists (select 1 from evervec_jobs as j where j.record = r.record)
-order by r.updated_at
-limit $2
+    and (r.version is null or not exists (
+        select 1 from evervec_streams as s where s.tenant = r.tenant and s.kind = r.kind))
 for update of r skip locked
 
 -- name: forsake
@@ -248,3 +257,39 @@ select value from evervec_meta where key = 'versions'
 select kind from evervec_versions where kind in texts($1) and app = 1
 union
 select kind from evervec_attached where kind in texts($1)
+
+-- name: count_upto
+select count(*)
+from (select 1 from evervec_jobs
+      where status = $1 and ($2::text is null or tenant = $2) limit $3) as counted
+
+-- name: open_jobs
+select count(*)
+from (select 1 from evervec_jobs where status = 'pending' and version = $1 limit $2) as counted
+
+-- name: set_priorities
+update evervec_jobs set priority = $1 where job_id in list($2)
+
+-- name: retry_many
+update evervec_jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = $1
+where job_id in list($2) and status = 'failed'
+
+-- name: first_records
+-- a tenant's records from a kind and an id on
+select record from evervec_records
+where tenant = $1 and (kind, id) >= ($2, $3)
+order by kind, id
+limit $4
+
+-- name: job_saved
+select coalesce(saved_at, created_at) from evervec_jobs where job_id = $1
+
+-- name: latest_attempts
+select attempt, seq, worker, started_at, finished_at, outcome, error, chunks_embedded,
+       chunks_reused, tokens, embedded_at
+from evervec_attempts
+where record = $1 and version = $2 and finished_at >= $3
+order by number desc
+limit $4

@@ -92,13 +92,30 @@ class Leases(Part):
                 return []
             barred = self.barred(conn, versions)
             wanted = Due(now, skipped, barred, _ANY if suspects else 0)
-            rows = self._due(conn, limit, wanted)
-            if not rows:
-                return []
             held = Lease(secrets.token_urlsafe(12), worker, now, now + lease)
-            names = self.engine.version_names(conn, rows)
-            jobs = together(leased_jobs(names, rows, held), limit)
-            conn.execute(self.sql.lease, (*held, self.engine.listed(job.job_id for job in jobs)))
+            return self._lease(conn, self._due(conn, limit, wanted), held, limit)
+
+    def claim_chosen(
+        self, jobs: Sequence[int], *, tenant: str, worker: str, lease: float
+    ) -> list[Job]:
+        with self.db.writing(durable=False) as conn:
+            now = self.engine.now()
+            if not self.held_back(conn, now).isdisjoint((tenant, EVERYONE)):
+                return []
+            chosen = (self.engine.listed(jobs), tenant, now)
+            rows = conn.execute(self.select_due + self.sql.due_chosen, chosen).fetchall()
+            held = Lease(secrets.token_urlsafe(12), worker, now, now + lease)
+            return self._lease(conn, rows, held, len(rows))
+
+    def _lease(
+        self, conn: Connection, rows: Sequence[JobRow], held: Lease, limit: int
+    ) -> list[Job]:
+        """Lease the jobs of these rows."""
+        if not rows:
+            return []
+        names = self.engine.version_names(conn, rows)
+        jobs = together(leased_jobs(names, rows, held), limit)
+        conn.execute(self.sql.lease, (*held, self.engine.listed(job.job_id for job in jobs)))
         return jobs
 
     @property

@@ -12,7 +12,7 @@ from evervec.model.basics import as_datetime
 from evervec.model.filters import Conditions
 from evervec.model.jobs import Status
 from evervec.model.records import Record
-from evervec.stores.ledger import unpack_chunks
+from evervec.stores.ledger import count_chunks, unpack_chunks
 from evervec.stores.sql.engine import Part
 from evervec.stores.sql.words import part_of_text, terms
 from evervec.stores.values import (
@@ -22,6 +22,7 @@ from evervec.stores.values import (
     ExportedRecord,
     Found,
     LedgerEntry,
+    SampledRecord,
     Typed,
 )
 
@@ -62,9 +63,17 @@ class Records(Part):
         if kind is not None:
             values.append(kind)
             tests.append(f"r.kind = ${len(values)}")
-        if after is not None:
+        if after is not None and kind is None:
             values += after
             tests.append(f"(r.kind, r.id) > (${len(values) - 1}, ${len(values)})")
+        elif after is not None and kind is not None:
+            if after[0] > kind:
+                return []
+            if (
+                after[0] == kind
+            ):  # by a pair, SQLite would sort the kind: 0.7 s at a million records
+                values.append(after[1])
+                tests.append(f"r.id > ${len(values)}")
         given = self.engine.filter(filter, len(values))
         shown = "true" if embedded is None else "embedded" if embedded else "not embedded"
         query = self.engine.dialect(
@@ -89,7 +98,7 @@ class Records(Part):
         asked = TextQuery(tenant, kind, terms(query), limit, filter)
         if asked.words and (found := self._ranked(asked)):
             return found
-        # for words that the engine cannot split, such as a part of Chinese or Japanese text
+        # for what the engine cannot split into words, such as a part of Chinese or Japanese text
         if (part := part_of_text(query)) is None:
             return []
         return self._matching(self.sql.contains_text, [tenant, kind, limit, part], filter)
@@ -125,6 +134,16 @@ class Records(Part):
     ) -> list[ExportedRecord]:
         rows = self.read(self.sql.exported, tenant, kind, version, after, limit)
         return [ExportedRecord._make((*row[:-1], unpack_chunks(row[-1]))) for row in rows]
+
+    def sampled(
+        self, tenant: str, kind: str, version: int, after: str, limit: int
+    ) -> list[SampledRecord]:
+        rows = self.read(self.sql.sampled, tenant, kind, version, after, limit)
+        return [SampledRecord._make((*row[:-1], count_chunks(row[-1]))) for row in rows]
+
+    def last_id(self, tenant: str, kind: str) -> str | None:
+        row = self.read_one(self.sql.last_id, tenant, kind)
+        return row[0] if row else None
 
     def found(self, records: Sequence[int]) -> dict[int, Found]:
         rows = self.read(self.sql.found, self.engine.listed(records))

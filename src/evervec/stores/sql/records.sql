@@ -24,7 +24,7 @@ where j.job_id = $1 and ($2::text is null or j.tenant = $2)
 
 -- name: history
 select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
-       a.chunks_embedded, a.chunks_reused, a.tokens
+       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at
 from evervec_records as r
 join evervec_attempts as a on a.record = r.record
 where r.tenant = $1 and r.kind = $2 and r.id = $3
@@ -183,6 +183,23 @@ left join evervec_ledger as l on l.record = r.record and l.version = $3
 where r.tenant = $1 and r.kind = $2 and r.id > $4 and r.state = 'live'
 order by r.id
 limit $5
+
+-- name: sampled
+-- a left join, so that a stretch of records without vectors is not searched for one that has them
+select r.record, r.id, substr(r.title, 1, 200) as title,
+       case when length(r.metadata) <= 4000 then r.metadata end as metadata, r.updated_at, l.chunks
+from evervec_records as r
+left join evervec_ledger as l on l.record = r.record and l.version = $3
+where r.tenant = $1 and r.kind = $2 and r.id > $4 and r.state = 'live'
+order by r.id
+limit $5
+
+-- name: last_id
+select r.id
+from evervec_records as r
+where r.tenant = $1 and r.kind = $2 and r.state = 'live'
+order by r.id desc
+limit 1
 
 -- name: contains_text
 select r.record, 1.0::double from evervec_records as r

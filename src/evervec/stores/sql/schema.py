@@ -31,6 +31,8 @@ class Schema:
     """converts a statement of the shared schema to the engine's dialect"""
     exists: str
     """a query that finds a row once the store has its tables"""
+    drops: str
+    """a query for the statements that drop all that evervec made, in their order"""
     files: tuple[str, ...] = ("schema.sql",)
     latest: int = 1
     shared: tuple[str, ...] = ("schema.sql", "points_schema.sql")
@@ -56,6 +58,12 @@ class Schema:
                 for statement in self.statements(number):
                     conn.execute(statement)
             conn.execute(f"update {self.meta} set value = {self.latest} where key = 'schema'")
+
+    def remove(self, db: Any) -> None:
+        """Drop all that evervec made, in one transaction."""
+        with db.writing(durable=True) as conn:
+            for (statement,) in conn.execute(self.drops).fetchall():
+                conn.execute(statement)
 
     def found(self, conn: Connection) -> int:
         """The schema of a store; 0: it has none yet."""

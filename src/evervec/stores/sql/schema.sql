@@ -23,7 +23,8 @@ create table evervec_records (
     unique (tenant, kind, id)
 ) with (fillfactor = 85);
 
-create index evervec_records_gone on evervec_records (updated_at) where state = 'deleted';
+create index evervec_records_gone on evervec_records (updated_at, record)
+    where state = 'deleted';
 
 -- In PostgreSQL a row is updated twice. No index covers the columns that a worker writes, and the
 -- fill factor leaves room on each page for the updated rows, so updates touch no index (HOT updates).
@@ -36,6 +37,7 @@ create table evervec_jobs (
     finished_seq bigint,            -- the latest seq that was finished
     scheduled_for double not null,
     created_at double not null,
+    saved_at double,                -- when the latest change was saved; null: with `created_at`
     started_at double,
     completed_at double,
     lease_expires_at double,
@@ -49,6 +51,7 @@ create table evervec_jobs (
     token text,
     worker prose,
     error prose,
+    fingerprint text,               -- of a failed job: see model/failures.py
     box prose,
     -- The seq of the add that filled the box. The record that is read from the box keeps this seq,
     -- even if its job was enqueued again since. Null: the job's own seq.
@@ -69,6 +72,7 @@ create table evervec_attempts (
     seq bigint not null,
     started_at double,
     finished_at double not null,
+    embedded_at double,             -- when its last chunk was embedded, if one had to be
     attempt integer not null,
     chunks_embedded integer not null default 0,
     chunks_reused integer not null default 0,
@@ -186,8 +190,77 @@ create table evervec_workers (
     started_at double not null,
     seen_at double not null,
     held integer not null,
-    done bigint not null
+    done bigint not null,
+    paused integer not null default 0   -- 1: it finishes what it has and claims nothing
 ) with (fillfactor = 50);
+
+-- What happened over time, in buckets of a minute, ten minutes and an hour. The tenant with the empty
+-- name has all tenants together; the kind with the empty name those beyond the first few, and the depth
+-- of the queue. Workers write in lanes, so that they do not wait for each other on one row.
+create table evervec_history (
+    tenant text not null,
+    step integer not null,          -- seconds
+    began bigint not null,          -- seconds since the epoch: a multiple of `step`
+    kind text not null,
+    lane integer not null,
+    done bigint not null default 0,
+    failed bigint not null default 0,
+    retried bigint not null default 0,
+    deleted bigint not null default 0,
+    embedded bigint not null default 0,
+    reused bigint not null default 0,
+    tokens bigint not null default 0,
+    money double not null default 0,
+    -- changes by the seconds until searches found them; see `BOUNDS` in model/history.py
+    fresh_0 bigint not null default 0,
+    fresh_1 bigint not null default 0,
+    fresh_2 bigint not null default 0,
+    fresh_3 bigint not null default 0,
+    fresh_4 bigint not null default 0,
+    fresh_5 bigint not null default 0,
+    fresh_6 bigint not null default 0,
+    fresh_7 bigint not null default 0,
+    fresh_8 bigint not null default 0,
+    fresh_9 bigint not null default 0,
+    fresh_10 bigint not null default 0,
+    fresh_11 bigint not null default 0,
+    fresh_12 bigint not null default 0,
+    fresh_13 bigint not null default 0,
+    depth bigint,                   -- the most open jobs, of those times when they were counted
+    primary key (tenant, step, began, kind, lane)
+) with (fillfactor = 50);
+
+create index evervec_history_old on evervec_history (step, began);
+
+-- Failures that are alike. A dismissed group is shown again once it fails after that.
+create table evervec_failures (
+    tenant text not null,
+    fingerprint text not null,
+    first_seen double not null,
+    last_seen double not null,
+    dismissed_at double,
+    failed bigint not null,
+    retried bigint not null,
+    job_id bigint not null,         -- the job of the example
+    kind text not null,
+    model text not null,
+    message prose not null,
+    example prose not null,
+    primary key (fingerprint, tenant)
+) with (fillfactor = 50);
+
+create index evervec_failures_of on evervec_failures (tenant, last_seen);
+create index evervec_failures_seen on evervec_failures (last_seen);
+
+create table evervec_failure_times (
+    fingerprint text not null,
+    tenant text not null,
+    began bigint not null,          -- of ten minutes
+    times bigint not null,
+    primary key (fingerprint, tenant, began)
+) with (fillfactor = 50);
+
+create index evervec_failure_times_old on evervec_failure_times (began);
 
 -- Keys of the service; only the hash of the secret part is stored.
 create table evervec_keys (
@@ -235,6 +308,44 @@ create table evervec_audit (
 );
 
 create index evervec_audit_at on evervec_audit (noted_at);
+
+-- Change streams that are followed. While a stream is followed, the deleted records of its kind keep
+-- their versions.
+create table evervec_streams (
+    tenant text not null,
+    name text not null,
+    kind text not null,
+    definition prose not null,      -- JSON: how a message becomes a record
+    primary key (tenant, name)
+);
+
+create table evervec_stream_parts (
+    tenant text not null,
+    stream text not null,
+    part text not null,             -- topic and partition
+    position bigint not null,       -- the last message that is saved or set aside
+    lag bigint not null,            -- messages behind it
+    sent_at double,                 -- when that message was sent
+    seen_at double not null,
+    primary key (tenant, stream, part)
+) with (fillfactor = 50);
+
+-- Messages that could not become records.
+create table evervec_failed_messages (
+    message numbered,
+    position bigint not null,
+    size bigint not null,           -- bytes of the value, of which `content` may be the beginning
+    sent_at double,
+    failed_at double not null,
+    tenant text not null,
+    stream text not null,
+    part text not null,
+    reason prose not null,
+    headers prose not null,         -- JSON
+    key bytea,
+    content bytea,
+    unique (tenant, stream, part, position)
+);
 
 -- Limits of single tenants; null: the default limit applies.
 create table evervec_tenants (

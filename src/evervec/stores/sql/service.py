@@ -20,9 +20,12 @@ class Service(Part):
     def keys(self, tenant: str | None) -> list[StoredKey]:
         return self._keys(self.sql.keys, tenant)
 
-    def _keys(self, which: str, wanted: object) -> list[StoredKey]:
+    def keys_before(self, tenant: str | None, at: float, id: str, limit: int) -> list[StoredKey]:
+        return self._keys(self.sql.keys_before, tenant, at, id, limit)
+
+    def _keys(self, which: str, *wanted: object) -> list[StoredKey]:
         return list(
-            starmap(StoredKey, self.read(f"select {self.sql.key_columns}\n{which}", wanted))
+            starmap(StoredKey, self.read(f"select {self.sql.key_columns}\n{which}", *wanted))
         )
 
     def any_keys(self) -> bool:

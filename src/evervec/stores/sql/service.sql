@@ -7,6 +7,37 @@ select weight, kinds, records, bytes, chunks, tokens, money from evervec_tenants
 -- name: limited_tenants
 select tenant from evervec_tenants order by tenant
 
+-- name: tenant_page
+-- tenants with records, limits or a pause, from a name on; their kinds are those that were counted
+select n.tenant,
+       (select count(*) from evervec_usage as u where u.tenant = n.tenant) as kinds,
+       (select coalesce(sum(u.records), 0) from evervec_usage as u
+        where u.tenant = n.tenant) as records,
+       (select coalesce(sum(u.bytes), 0) from evervec_usage as u where u.tenant = n.tenant) as bytes,
+       (select coalesce(sum(c.chunks), 0) from evervec_chunks as c
+        join evervec_versions as v on v.version = c.version and v.state = 'serving'
+        where c.tenant = n.tenant) as chunks,
+       (select coalesce(sum(s.tokens), 0) from evervec_spend as s
+        where s.tenant = n.tenant and s.day = $3) as tokens,
+       (select coalesce(sum(s.money), 0) from evervec_spend as s
+        where s.tenant = n.tenant and s.day = $3) as money,
+       (select h.until from evervec_holds as h where h.tenant = n.tenant and h.until > $4) as held,
+       exists (select 1 from evervec_pauses as p where p.tenant = n.tenant) as paused,
+       l.weight, l.kinds, l.records, l.bytes, l.chunks, l.tokens, l.money
+from (
+    select tenant from (
+        select * from (select distinct tenant from evervec_usage
+                       where tenant >= $1 order by tenant limit $2) as used
+        union
+        select * from (select tenant from evervec_tenants
+                       where tenant >= $1 order by tenant limit $2) as limited
+        union
+        select * from (select tenant from evervec_pauses
+                       where tenant >= $1 order by tenant limit $2) as paused) as found
+    order by tenant limit $2) as n
+left join evervec_tenants as l on l.tenant = n.tenant
+order by n.tenant
+
 -- name: drop_limits
 delete from evervec_tenants where tenant = $1
 
@@ -103,6 +134,9 @@ select (select coalesce(sum(records), 0) from evervec_usage where tenant = $1),
        (select coalesce(sum(c.chunks), 0) from evervec_chunks as c
         join evervec_versions as v on v.version = c.version and v.state = 'serving'
         where c.tenant = $1)
+
+-- name: records_in_all
+select coalesce(sum(records), 0) from evervec_usage
 
 -- name: add_asked
 insert into evervec_asked (tenant, name, fingerprint, asked_at) values ($1, $2, $3, $4)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
-from evervec.model.basics import as_datetime
+from evervec.model.basics import moment
 from evervec.model.reports import Spend, WorkerState
 from evervec.stores.sql.engine import Part
 from evervec.stores.values import LockHolder, Note
@@ -98,6 +98,15 @@ class Workers(Part):
 
     def all(self) -> list[WorkerState]:
         return [
-            WorkerState(name, version, as_datetime(began), as_datetime(seen), held, done)  # type: ignore[arg-type]
-            for name, version, began, seen, held, done in self.read(self.sql.workers)
+            WorkerState(name, version, moment(began), moment(seen), held, done, bool(paused))
+            for name, version, began, seen, held, done, paused in self.read(self.sql.workers)
         ]
+
+    def is_paused(self, worker: str) -> bool:
+        row = self.read_one(self.sql.worker_paused, worker)
+        return row is not None and bool(row[0])
+
+    def set_paused(self, worker: str, paused: bool) -> bool:
+        known = self.write(self.sql.pause_worker, int(paused), worker, durable=True) > 0
+        self.engine.wake()
+        return known

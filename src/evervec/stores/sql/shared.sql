@@ -28,7 +28,14 @@ delete from evervec_workers where seen_at < $1
 delete from evervec_workers where worker = $1
 
 -- name: workers
-select worker, version, started_at, seen_at, held, done from evervec_workers order by worker
+select worker, version, started_at, seen_at, held, done, paused from evervec_workers
+order by worker
+
+-- name: worker_paused
+select paused from evervec_workers where worker = $1
+
+-- name: pause_worker
+update evervec_workers set paused = $1 where worker = $2
 
 -- name: cached
 select hash, vector from evervec_cache where model = $1 and hash in texts($2)

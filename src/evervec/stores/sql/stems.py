@@ -10,6 +10,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 
+from evervec.stores.sql.words import fold
+
 _MOST_WORDS = 200_000
 """the cache is cleared when it holds more words"""
 _LONGEST_WORD = 64
@@ -30,6 +32,13 @@ class Stems:
 
     def of(self, words: list[str]) -> list[str]:
         """The stems of lower-case words without spaces, in order."""
+        known = self._known
+        try:
+            return [known[word] for word in words]
+        except KeyError:  # a new word, or one that is too long
+            return self._learnt(words)
+
+    def _learnt(self, words: list[str]) -> list[str]:
         with self._lock:
             short = [word for word in dict.fromkeys(words) if len(word) <= _LONGEST_WORD]
             new = [word for word in short if word not in self._known]
@@ -52,3 +61,12 @@ class Stems:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+
+
+STEMS = Stems()
+"""for all stores of this process"""
+
+
+def stems_of(text: str) -> list[str]:
+    """The stems of a text's words, in order."""
+    return STEMS.of(fold(text).lower().split())

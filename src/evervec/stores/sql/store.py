@@ -12,12 +12,17 @@ from evervec.settings import Settings
 from evervec.stores import base
 from evervec.stores.sql.changes import Changes
 from evervec.stores.sql.engine import Engine
+from evervec.stores.sql.failures import Failures
+from evervec.stores.sql.history import History
 from evervec.stores.sql.job_writer import JobWriter
 from evervec.stores.sql.jobs import Jobs
 from evervec.stores.sql.leases import Leases
 from evervec.stores.sql.records import Records
+from evervec.stores.sql.schema import Schema
+from evervec.stores.sql.selection import Selection
 from evervec.stores.sql.service import Service
 from evervec.stores.sql.shared import FORGOTTEN_AFTER, Shared, Workers
+from evervec.stores.sql.streams import Streams
 from evervec.stores.sql.tenants import Tenants, default_limits
 from evervec.stores.sql.versions import Versions
 
@@ -39,9 +44,11 @@ class SqlStore(ABC):
     """The base of the stores: it connects the parts, and does what concerns the whole."""
 
     parts: ClassVar[Parts]
+    schema: ClassVar[Schema]
     poll_seconds = 0.1
     reads_at_once = False
     read_only = False
+    is_local = True
     folder: Path | None = None
 
     def __init__(self, url: str, engine: Engine, settings: Settings) -> None:
@@ -57,13 +64,18 @@ class SqlStore(ABC):
         changes = make.changes(engine, tenants, writer)
         self.changes: base.Changes = changes
         self.records: base.Records = make.records(engine)
-        self.jobs: base.Jobs = make.jobs(engine, tenants, writer)
+        jobs = make.jobs(engine, tenants, writer)
+        self.jobs: base.Jobs = jobs
+        self.selection: base.Selection = Selection(engine, jobs)
         self.leases: base.Leases = make.leases(engine, tenants, writer, changes)
         self.versions: base.Versions = make.versions(engine, tenants, writer, shared)
         self.tenants: base.Tenants = tenants
         self.shared: base.Shared = shared
         self.workers: base.Workers = Workers(engine)
         self.service: base.Service = Service(engine)
+        self.streams: base.Streams = Streams(engine)
+        self.history: base.History = History(engine)
+        self.failures: base.Failures = Failures(engine)
 
     def connection(self) -> Any:
         raise InvalidArgument(
@@ -79,6 +91,9 @@ class SqlStore(ABC):
             conn.execute(sql.forget_workers, (now - FORGOTTEN_AFTER,))
             conn.execute(sql.purge_spend, (spent_before,))
             conn.execute(sql.forget_holds, (now,))
+
+    def uninstall(self) -> None:
+        self.schema.remove(self.db)
 
     def tend(self) -> None:  # noqa: B027
         """Does nothing in engines that maintain themselves."""

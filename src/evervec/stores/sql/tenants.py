@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from evervec.errors import QuotaExceeded
 from evervec.model.basics import as_datetime
-from evervec.model.reports import Limits, Usage
+from evervec.model.reports import Limits, TenantState, Usage
 from evervec.settings import Settings
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.record_rows import RecordValues, Row
@@ -95,6 +95,26 @@ class Tenants(Part):
             tenant, len(kinds), int(records), int(size), int(chunks), int(tokens), float(money),
             limits, as_datetime(held),
         )  # fmt: skip
+
+    def page(self, first: str, limit: int) -> list[TenantState]:
+        now = self.engine.now()
+        rows = self.read(self.sql.tenant_page, first, limit, day_of(now), now)
+        return [self._state(*row) for row in rows]
+
+    def _state(
+        self, tenant: str, kinds: int, records: int, size: int, chunks: int, tokens: int,
+        money: float, held: float | None, paused: bool, *own: int | None,
+    ) -> TenantState:  # fmt: skip
+        limits = Limits(*own)
+        used = Usage(
+            tenant, int(kinds), int(records), int(size), int(chunks), int(tokens), float(money),
+            limits.or_else(self.default_limits), as_datetime(held),
+        )  # fmt: skip
+        return TenantState(used, limits, bool(paused))
+
+    def records_in_all(self) -> int:
+        (count,) = self.read_one(self.sql.records_in_all)
+        return int(count)
 
     def fold_usage(self, limit: int = 10_000) -> int:
         """Sum up the counts, in engines that log them change by change; returns how many rows were

@@ -118,6 +118,10 @@ class Versions(Part):
             ]
         return Progress(*counts)
 
+    def behind(self, version: int) -> int:
+        (count,) = self.read_one(self.sql.behind, version)
+        return int(count)
+
     def switch(self, serve: Sequence[int], *, force: bool = False) -> int:
         with self.db.writing(durable=True) as conn:
             self._halt_finishes(conn)
@@ -151,13 +155,21 @@ class Versions(Part):
                 (held,) = conn.execute(self.sql.held_version, which).fetchone()
                 if held:
                     return None
-            gone: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
-            rows = conn.execute(self.sql.version_records, (version, limit)).fetchall()
-            records = [record for (record,) in rows]
+            gone = self._drop_jobs(conn, version, limit)
+            records = self._records_of(conn, version, limit)
             with self._tenants.counting_chunks(conn, records):
                 entries = (version, self.engine.listed(records))
-                gone += conn.execute(self.sql.drop_version_ledger, entries).rowcount
+                gone += int(conn.execute(self.sql.drop_version_ledger, entries).rowcount)
         return gone
+
+    def _drop_jobs(self, conn: Connection, version: int, limit: int) -> int:
+        dropped: int = conn.execute(self.sql.drop_version_jobs, (version, limit)).rowcount
+        return dropped
+
+    def _records_of(self, conn: Connection, version: int, limit: int) -> list[int]:
+        """Records with a ledger entry of the version, at most `limit`."""
+        rows = conn.execute(self.sql.version_records, (version, limit)).fetchall()
+        return [record for (record,) in rows]
 
     def forget(self, version: int) -> None:
         self.write(self.sql.forget_version, version, durable=True)

@@ -81,13 +81,20 @@ delete from evervec_versions where version = $1 and state = 'retired'
 -- name: keys
 from evervec_keys where parent is null and ($1::text is null or tenant = $1) order by created_at, id
 
+-- name: keys_before
+-- a page, the newest first
+from evervec_keys
+where parent is null and ($1::text is null or tenant = $1) and (created_at, id) < ($2, $3)
+order by created_at desc, id desc limit $4
+
 -- name: audit
 select noted_at, key_id, agent, tenant, action, target, outcome, request_id, client, entry
 from evervec_audit
 where ($1::text is null or tenant = $1) and ($2::text is null or action = $2)
-    and ($3::text is null or key_id = $3) and ($4::bigint is null or entry < $4)
-    and ($5::double precision is null or noted_at >= $5)
-order by entry desc limit $6
+    and ($3::text is null or key_id = $3) and ($5::double precision is null or noted_at >= $5)
+    -- so that an engine reads only these entries, and stops at the last one
+    and entry < coalesce($4::bigint, 9223372036854775807) and entry >= coalesce($6::bigint, 0)
+order by entry desc limit $7
 
 -- name: describe_version
 update evervec_versions

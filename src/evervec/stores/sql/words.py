@@ -59,10 +59,11 @@ def terms(query: str) -> list[str]:
 
 
 def part_of_text(query: str) -> str | None:
-    """The query as a substring of a text; None for one too long to be one: the search for it would
-    be slow in texts that are much like it."""
+    """The query as a substring of a text: a part of a word, or of text that has no spaces between
+    its words. None for several words, which are hardly a part of any text, while every text would
+    be read for them; and for one too long, slow to find in texts that are much like it."""
     part = query.strip()
-    return part if len(part) <= _LONGEST_PART else None
+    return part if len(part) <= _LONGEST_PART and len(part.split()) == 1 else None
 
 
 def fold(text: str) -> str:

@@ -4,6 +4,9 @@ All writes of a process go through one connection under one lock, each inside
 `BEGIN IMMEDIATE`, so that no transaction ever upgrades from reading to writing.
 Reads have separate connections and, thanks to the write-ahead log, never wait.
 In memory there is one connection for both.
+
+A connection is only closed by a thread that has it to itself, because SQLite crashes the process
+when a connection is closed while another thread runs a statement on it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,15 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import acquire, current, exceeded, holding, interrupting, left
 from evervec.stores.paths import check_path, check_readable, make_private_file
-from evervec.stores.sql.connections import check_usable, driver_connection, full_name
+from evervec.stores.sql.connections import check_usable, closed, driver_connection, full_name
 
 _SAVEPOINT = "evervec_call"
+_KEEP_IN_MEMORY = "pragma temp_store = memory"
+"""Pages that a statement or savepoint may have to restore. In files, which SQLite makes for each
+batch of 256, they took half of the time of writing the ledger."""
 
 
-class _Reader:
+class Reader:
     """A connection for queries, used by one caller at a time. It is a plain object that is reused,
     because every search borrows several. The caller's deadline interrupts its statements."""
 
@@ -54,6 +60,9 @@ class _Reader:
                 raise
         self._guards.append(guard)
         return self._conn
+
+    def close(self) -> None:
+        self._conn.close()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if (guard := self._guards.pop()) is not None:
@@ -82,8 +91,7 @@ class Connections:
         self.name = str(path) if path else "memory:"
         self._busy_seconds = busy_seconds
         self._lock = threading.RLock()
-        self._idle: list[_Reader] = []
-        self._all: list[sqlite3.Connection] = []
+        self._idle: list[Reader] = []
         self._watcher: sqlite3.Cursor | None = None
         self._watching = threading.Lock()
         self._closed = False
@@ -91,20 +99,24 @@ class Connections:
         self._durable: bool | None = None
         if path is not None:
             check_readable(path) if read_only else check_path(path, "evervec.db")
-        try:
-            with self._explained():
-                if path is not None and not read_only:
-                    make_private_file(path)  # SQLite gives its other files the same mode
-                self._writer = self._connect()
-                self._own = _Reader(self, self._writer)
-                if path is not None and not read_only:
-                    self._use_log()
-                    self._writer.execute("pragma wal_autocheckpoint = 8000")
-                    self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
-                self._writer.execute("pragma cache_size = -65536")
-        except BaseException:
-            self.close()
-            raise
+        with self._explained():
+            if path is not None and not read_only:
+                make_private_file(path)  # SQLite gives its other files the same mode
+            self._writer = self._connect()
+            self._own = Reader(self, self._writer)
+            try:
+                self._configure()
+            except BaseException:
+                self.close()
+                raise
+
+    def _configure(self) -> None:
+        if self.path is not None and not self.read_only:
+            self._use_log()
+            self._writer.execute("pragma wal_autocheckpoint = 8000")
+            self._writer.execute(f"pragma journal_size_limit = {64 << 20}")
+        self._writer.execute("pragma cache_size = -65536")
+        self._writer.execute(_KEEP_IN_MEMORY)
 
     def _use_log(self) -> None:
         """Switch to the write-ahead log, and retry while the file is locked: SQLite does not wait
@@ -132,10 +144,12 @@ class Connections:
             check_same_thread=False,
             cached_statements=256,
         )
-        self._all.append(conn)
+        if self._closed:  # meanwhile: nothing would close this one
+            conn.close()
+            raise closed(self.name)
         return conn
 
-    def reading(self) -> _Reader:
+    def reading(self) -> Reader:
         """The connection counts as borrowed from this call on, so enter the block at once."""
         self._check_open()
         if self.path is None:
@@ -146,13 +160,15 @@ class Connections:
         except IndexError:
             pass
         with self._explained():
-            return _Reader(self, self._connect())
+            return Reader(self, self._connect())
 
-    def _give_back(self, reader: _Reader) -> None:
+    def _give_back(self, reader: Reader) -> None:
         if self.path is None:
             self._lock.release()
         else:
             self._idle.append(reader)
+            if self._closed:  # since it was borrowed
+                self._close_idle()
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -185,7 +201,7 @@ class Connections:
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
         if conn is not None:
-            with self._explained(), _joined(conn) as joined:
+            with self._explained(), join(conn) as joined:
                 yield joined
             return
         self._check_open()
@@ -207,6 +223,17 @@ class Connections:
             except BaseException:
                 _roll_back(writer)
                 raise
+
+    @contextmanager
+    def sorting(self) -> Iterator[sqlite3.Connection]:
+        """`writing`, for a statement that sorts many rows: in files, not in memory."""
+        with holding(self._lock), self._explained():
+            self._writer.execute("pragma temp_store = file")
+            try:
+                with self.writing(durable=False) as conn:
+                    yield conn
+            finally:
+                self._writer.execute(_KEEP_IN_MEMORY)
 
     def _begin(self, writer: sqlite3.Connection) -> None:
         """Take the file's write lock; wait no longer than the deadline allows."""
@@ -234,13 +261,23 @@ class Connections:
                 self._writer.execute(f"pragma busy_timeout = {int(self._busy_seconds * 1000)}")
 
     def close(self) -> None:
+        """Wait for the current write, and close every connection; those that are borrowed, when
+        they are given back."""
+        self._closed = True
+        if self._pid != os.getpid():  # they are the parent process's
+            return
         with self._lock:
-            self._closed = True
-            if self._pid == os.getpid():
-                for conn in self._all:
-                    conn.close()
-            self._all.clear()
-            self._idle.clear()
+            self._writer.close()
+        with self._watching:
+            if self._watcher is not None:
+                self._watcher.connection.close()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        """Close the connections that no thread uses: `pop` gives each to one thread only."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def _check_open(self) -> None:
         check_usable(self.name, self._closed, self._pid)
@@ -257,6 +294,8 @@ class Connections:
         primary = code & 0xFF
         if primary == sqlite3.SQLITE_INTERRUPT and (ended := exceeded()):
             return ended
+        if self._closed and isinstance(error, sqlite3.ProgrammingError):
+            return closed(self.name)  # after this call had checked that it was open
         if primary == sqlite3.SQLITE_IOERR and self._is_full():
             primary = sqlite3.SQLITE_FULL
         if primary in _OF_A_VALUE:
@@ -306,7 +345,7 @@ def _roll_back(conn: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _joined(conn: Any) -> Iterator[sqlite3.Connection]:
+def join(conn: Any) -> Iterator[sqlite3.Connection]:
     """Run the block inside the caller's transaction, in a savepoint."""
     given, conn = conn, driver_connection(conn)
     if not isinstance(conn, sqlite3.Connection):

@@ -8,9 +8,9 @@ from evervec.stores.sql.jobs import JobList
 
 
 class Jobs(jobs.Jobs):
-    def _job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
+    def job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
         """With an id, start from the record; otherwise from the jobs of that status."""
-        listed = super()._job_list(status, id, in_order=in_order)
+        listed = super().job_list(status, id, in_order=in_order)
         if id is not None:
             listed = listed._replace(select=listed.select.replace("cross join", "join"))
         else:

@@ -50,6 +50,7 @@ on conflict (record, version) do update set
     box = excluded.box,
     box_seq = excluded.box_seq,
     trace = excluded.trace,
+    saved_at = excluded.created_at,
     max_attempts = excluded.max_attempts,
     priority = case
         when status in ('pending', 'processing') then max(priority, excluded.priority)
@@ -81,8 +82,9 @@ where job_id in (select value from json_each(?))
 -- one statement for all jobs with the same counts
 insert into evervec_attempts
     (record, tenant, version, attempt, seq, started_at, finished_at, outcome, chunks_embedded,
-     chunks_reused, tokens, worker)
-select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done', ?, ?, ?, ?
+     chunks_reused, tokens, worker, embedded_at)
+select record, tenant, version, attempts, claimed_seq, started_at, completed_at, 'done', ?, ?, ?, ?,
+       ?
 from evervec_jobs
 where job_id in (select value from json_each(?))
 
@@ -93,7 +95,7 @@ delete from evervec_ledger where record = ? and version = ? and seq <= ?
 -- name: put_back
 -- `later`: the next claim looks whether the job is due
 update evervec_jobs
-set status = ?, scheduled_for = ?, attempts = ?, crashes = ?, error = ?,
+set status = ?, scheduled_for = ?, attempts = ?, crashes = ?, error = ?, fingerprint = ?,
     completed_at = ?, token = null, lease_expires_at = null, later = 1
 where job_id = ?
 
@@ -106,6 +108,13 @@ update evervec_jobs
 set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
     scheduled_for = ?, later = 0
 where job_id = ? and status = 'failed'
+
+-- name: retry_many
+-- `later`: the jobs can be claimed at once
+update evervec_jobs
+set status = 'pending', attempts = 0, crashes = 0, error = null, completed_at = null,
+    scheduled_for = ?1, later = 0
+where job_id in (select value from json_each(?2)) and status = 'failed'
 
 -- name: retry_failed
 -- `later`: the jobs can be claimed at once

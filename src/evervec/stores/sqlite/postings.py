@@ -87,6 +87,16 @@ class Directory(NamedTuple):
         return cls(np.frombuffer(data, "<i8", count), np.frombuffer(data, "<i4", count, 8 * count))
 
 
+def are_latest(directories: Sequence[Directory]) -> NDArray[np.bool_]:
+    """Of all entries of a tenant's parts, in order: whether no later entry has the same record."""
+    records = np.concatenate([np.empty(0, np.int64), *(d.records for d in directories)])
+    latest = np.ones(len(records), np.bool_)
+    if not (records[1:] > records[:-1]).all():  # else each record has one entry, as after a load
+        order = np.argsort(records, kind="stable")
+        latest[order[:-1]] = records[order[1:]] != records[order[:-1]]
+    return latest
+
+
 def batches(rows: Iterable[Any], most: int) -> Iterator[list[Text]]:
     """Rows of records in lists of so many, or fewer where texts are long."""
     batch, characters = [], 0

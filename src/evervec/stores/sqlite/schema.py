@@ -24,7 +24,13 @@ def _convert(statement: str) -> str:
 
 
 _EXISTS = "select 1 from sqlite_schema where type = 'table' and name = 'evervec_meta'"
-SCHEMA = Schema("evervec.stores.sqlite", _convert, _EXISTS)
+# Triggers first, as some are on tables of the application; a virtual table takes its own tables along.
+_DROPS = """
+select 'drop ' || type || ' if exists "' || replace(name, '"', '""') || '"' from sqlite_schema
+where type in ('trigger', 'view', 'table') and name glob 'evervec_*'
+order by type = 'table', sql not like 'create virtual%'
+"""
+SCHEMA = Schema("evervec.stores.sqlite", _convert, _EXISTS, _DROPS)
 
 
 def upgrade(db: Connections) -> None:

@@ -64,6 +64,10 @@ create index evervec_jobs_done on evervec_jobs
     (completed_at, tenant) where status = 'done';
 create index evervec_jobs_failed on evervec_jobs
     (completed_at, tenant) where status = 'failed';
+create index evervec_jobs_failed_of on evervec_jobs
+    (tenant, completed_at) where status = 'failed';
+create index evervec_jobs_alike on evervec_jobs
+    (fingerprint, tenant, job_id) where status = 'failed';
 
 -- the keys that the triggers of attached tables log
 create table evervec_changes (

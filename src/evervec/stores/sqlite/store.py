@@ -15,12 +15,13 @@ from evervec.stores.sqlite.engine import Engine
 from evervec.stores.sqlite.jobs import Jobs
 from evervec.stores.sqlite.leases import Leases
 from evervec.stores.sqlite.records import Records
-from evervec.stores.sqlite.schema import upgrade
+from evervec.stores.sqlite.schema import SCHEMA, upgrade
 
 
 class SqliteStore(SqlStore):
     """Records, jobs and ledger in one SQLite file, or in memory when `path` is None."""
 
+    schema = SCHEMA
     parts = Parts(JobWriter, Changes, Records, Leases, Jobs, tenants=Tenants)
 
     def __init__(

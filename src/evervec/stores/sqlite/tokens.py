@@ -83,11 +83,15 @@ class Tokens:
             known = self._known
             words = [list(chain.from_iterable(map(known.__getitem__, some))) for some in pieces]
             for piece in new:
-                if len(piece) > _LONGEST_PIECE:
+                if len(piece) > _LONGEST_PIECE or _is_number(piece):
                     del known[piece]
         return words
 
     def _learn(self, pieces: Sequence[str]) -> None:
+        # nearly every text may have a number of its own: these would fill the cache
+        numbers = filter(_is_number, pieces)
+        self._known.update((piece, (number_of(piece),)) for piece in numbers)
+        pieces = [piece for piece in pieces if not _is_number(piece)]
         if not pieces:
             return
         self._db.executemany("insert into pieces (rowid, piece) values (?, ?)", enumerate(pieces))
@@ -98,3 +102,8 @@ class Tokens:
         self._known.update(
             (piece, tuple(words.get(place, ()))) for place, piece in enumerate(pieces)
         )
+
+
+def _is_number(piece: str) -> bool:
+    """Whether the piece is its only word, unchanged: digits have no case, accents or endings."""
+    return piece.isdecimal() and piece.isascii()

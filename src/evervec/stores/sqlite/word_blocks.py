@@ -23,7 +23,7 @@ from evervec.model.deadlines import holding
 from evervec.stores.sqlite import postings
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import SQL, listed
-from evervec.stores.sqlite.postings import Directory, Postings, Text, batches
+from evervec.stores.sqlite.postings import Directory, Postings, Text, are_latest, batches
 from evervec.stores.sqlite.ranking import usual_size
 from evervec.stores.sqlite.tokens import Tokens
 
@@ -233,11 +233,7 @@ def _read_parts(conn: sqlite3.Connection, tenant: str) -> View:
     directories = [directory for *_, directory in parts]
     records = np.concatenate([directory.records for directory in directories])
     sizes = np.concatenate([directory.sizes for directory in directories])
-    order = np.argsort(records, kind="stable")
-    known = records[order]
-    latest = order[np.append(known[1:] != known[:-1], True)]
-    alive = np.zeros(len(records), np.bool_)
-    alive[latest] = sizes[latest] > 0
+    alive = are_latest(directories) & (sizes > 0)
     starts = np.cumsum([0] + [len(directory.records) for directory in directories]).tolist()
     return View(
         count=len(records),
@@ -247,7 +243,7 @@ def _read_parts(conn: sqlite3.Connection, tenant: str) -> View:
         dead=len(records) - int(alive.sum()),
         bases={part: start for (part, *_), start in zip(parts, starts, strict=False)},
         tail=len(records),
-        by_record=order,
+        by_record=np.argsort(records, kind="stable"),
         upto=max(last for _, last, _ in parts),
     )
 

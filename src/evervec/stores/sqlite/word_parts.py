@@ -9,7 +9,9 @@ made while others write is right: whatever changed after its snapshot is still l
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from evervec.stores.sqlite import postings
 from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import SQL, listed
-from evervec.stores.sqlite.postings import Directory, batches, index, is_full, pack
+from evervec.stores.sqlite.postings import Directory, are_latest, batches, index, is_full, pack
 from evervec.stores.sqlite.tokens import Tokens
 
 _MOST_DEAD = 2
@@ -87,38 +89,56 @@ class WordParts:
     def _drop_replaced(self, tenant: str) -> bool:
         """Drop the part with the most replaced entries if they are too many. Those of its records
         that have no later entry are listed as changed, so that another part will have them."""
-        with self._db.reading() as conn:  # other writers need not wait if there is nothing to do
+        with self._db.snapshot() as conn:  # nobody waits while the directories are compared
             _, generation = conn.execute(SQL.words_state).fetchone()
-        if self._examined.get(tenant) == generation:
+            if self._examined.get(tenant) == generation:
+                return False
+            rows = conn.execute(SQL.word_parts, (tenant,)).fetchall()
+        found = [(part, Directory.unpack(data)) for part, _, data in rows]
+        sound = [(part, directory) for part, directory in found if directory is not None]
+        is_damaged = len(sound) < len(found)
+        worst = None if is_damaged else _mostly_replaced([directory for _, directory in sound])
+        if worst is None and not is_damaged:
+            self._examined[tenant] = generation
             return False
         with self._db.writing(durable=False) as conn:
-            _, generation = conn.execute(SQL.words_state).fetchone()
-            rows = conn.execute(SQL.word_parts, (tenant,)).fetchall()
-            parts = [(part, Directory.unpack(data)) for part, _, data in rows]
-            sound = [(part, directory) for part, directory in parts if directory is not None]
-            if len(sound) < len(parts):
-                for part, _ in parts:
+            if conn.execute(SQL.words_state).fetchone()[1] != generation:
+                return True  # another process wrote parts
+            for place, (part, _) in enumerate(found):
+                if is_damaged or (worst is not None and place == worst.place):
                     self._drop(conn, tenant, part)
-                return False
-            worst, most, seen = None, 0, np.empty(0, np.int64)
-            for part, directory in reversed(sound):
-                replaced = np.isin(directory.records, seen)
-                if (count := int(replaced.sum())) * _MOST_DEAD > len(replaced) and count > most:
-                    worst, most = (part, directory, replaced), count
-                seen = np.union1d(seen, directory.records)
-            if worst is None:
-                self._examined[tenant] = generation
-                return False
-            part, directory, replaced = worst
-            # a record that is not live needs an entry only where an earlier part has it
-            earlier = [seen[:0], *(d.records for other, d in sound if other < part)]
-            needed = (directory.sizes > 0) | np.isin(directory.records, np.concatenate(earlier))
-            self._drop(conn, tenant, part)
-            left = listed(directory.records[needed & ~replaced].tolist())
-            conn.execute(SQL.note_rewritten, (tenant, left))
-        return True
+            if worst is not None:
+                conn.execute(SQL.note_rewritten, (tenant, listed(worst.left)))
+        return not is_damaged
 
     def _drop(self, conn: sqlite3.Connection, tenant: str, part: int) -> None:
         conn.execute(SQL.drop_words, (tenant, part))
         conn.execute(SQL.drop_word_part, (tenant, part))
         conn.execute(SQL.words_changed)
+
+
+class _Worst(NamedTuple):
+    """A part that is worth to be dropped."""
+
+    place: int
+    left: list[int]
+    """those of its records that need an entry in another part"""
+
+
+def _mostly_replaced(directories: Sequence[Directory]) -> _Worst | None:
+    """The part with the most entries that later ones replace, if these are too many."""
+    is_replaced = ~are_latest(directories)
+    worst, most, start = None, 0, 0
+    for place, directory in enumerate(directories):
+        replaced = is_replaced[start : start + len(directory.records)]
+        start += len(replaced)
+        if (count := int(replaced.sum())) * _MOST_DEAD > len(replaced) and count > most:
+            worst, most = (place, replaced), count
+    if worst is None:
+        return None
+    place, replaced = worst
+    directory = directories[place]
+    # a record that is not live needs an entry only where an earlier part has it
+    earlier = [directory.records[:0], *(d.records for d in directories[:place])]
+    needed = (directory.sizes > 0) | np.isin(directory.records, np.concatenate(earlier))
+    return _Worst(place, directory.records[needed & ~replaced].tolist())

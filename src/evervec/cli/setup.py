@@ -1,0 +1,96 @@
+"""Commands that set up a folder, and remove evervec from a database: init, uninstall."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from evervec.cli.app import Where, command
+from evervec.cli.config import FILE, has_secret, write_config
+from evervec.cli.output import say, show
+from evervec.errors import InvalidArgument
+
+_HAVE = ("files", "table", "service")
+_MODELS = ("local", "openai", "ollama", "noop")
+_NEXT = {
+    "files": ("evervec add doc FOLDER", "evervec search 'a question'"),
+    "table": ("evervec attach TABLE --text COLUMN", "evervec worker"),
+    "service": ("evervec keys create --role writer", "evervec serve"),
+}
+
+
+@command("init", "evervec init --have files --model local")
+@click.option("--have", type=click.Choice(_HAVE), help="What you want to search.")
+@click.option(
+    "--model", type=click.Choice(_MODELS),
+    help="Where texts are embedded: on this machine, or by a provider; noop: nowhere.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help=f"Overwrite {FILE}.")
+def init(where: Where, have: str | None, model: str | None, force: bool, as_json: bool) -> None:
+    """Create the store, and write a settings file.
+
+    On a terminal it asks for what is not given. Elsewhere it writes the file only if --have or
+    --model is given. Keys and passwords are never written.
+    """
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    writes = asks or have is not None or model is not None
+    if writes and Path(FILE).exists() and not force:
+        if not asks:
+            raise InvalidArgument(f"{FILE} exists: give --force to overwrite it")
+        click.confirm(f"{FILE} exists. Overwrite it?", abort=True)
+    if asks:
+        have = have or _ask("What do you want to search?", _HAVE)
+        model = model or where.embedder or _ask("Where should texts be embedded?", _MODELS)
+    store = where.store or os.environ.get("EVERVEC_STORE") or "evervec.db"
+    chosen = where if model is None else Where(store, where.index, model, where.tenant, where.app)
+    with chosen.opened(make=True) as ev:
+        facts = {"store": ev.store.url, "embedder": ev.embedder.name, "model": ev.embedder.model}
+    hidden = has_secret(store)
+    if writes:
+        wanted = {"store": "" if hidden else store, "embedder": model or where.embedder or ""}
+        write_config({name: value for name, value in wanted.items() if value})
+    named = f" ({facts['model']})" if facts["model"] else ""
+    ready = f"{facts['store']} is ready; embedder: {facts['embedder']}{named}"
+    show(as_json, facts, ready)
+    if as_json:
+        return
+    if writes:
+        say(f"{FILE} is written; commands in this folder use it")
+        if hidden:
+            say("the store's URL contains a password and is not in it: set EVERVEC_STORE")
+    first, *others = _NEXT[have] if have else ("evervec add KIND FILES…",)
+    say(f"next: {first}")
+    for line in others:
+        say(f"      {line}")
+
+
+@command("uninstall", "evervec --store app.db uninstall")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def uninstall(where: Where, yes: bool, as_json: bool) -> None:
+    """Remove evervec from a database: its triggers, tables and vectors.
+
+    Records of all tenants are deleted. Your own tables stay as they are. Stop workers and services
+    first.
+    """
+    with where.opened() as ev:
+        records = sum(version.items for version in ev.versions(all_tenants=True))
+        facts = {"store": ev.store.url, "tables": [t.table for t in ev.tables()]}
+        followed = f", no longer follows {', '.join(facts['tables'])}" if facts["tables"] else ""
+        if not yes:
+            if not sys.stdin.isatty():
+                raise InvalidArgument("nothing was removed: give --yes to remove evervec")
+            say(f"This deletes evervec's records and {records:,} vectors{followed}.")
+            click.confirm(f"Remove evervec from {ev.store.url}?", abort=True)
+        if not ev.index.shares_store:
+            for collection in ev.store.versions.collections():
+                ev.index.drop(collection.version)
+        ev.store.uninstall()
+    show(as_json, facts, f"evervec is removed from {facts['store']}{followed}")
+
+
+def _ask(question: str, choices: tuple[str, ...]) -> str:
+    answer: str = click.prompt(question, type=click.Choice(choices), default=choices[0])
+    return answer
