@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import evervec
+from support.processes import until
 from support.service import serving
 from support.snippets import read_blocks
 from support.world import fail_for_good
@@ -26,10 +27,11 @@ def test_every_curl_call_on_the_page_works(tmp_path: Path, monkeypatch: pytest.M
         fail_for_good(ev, "dead")
         later = ev.add("note", "its time will come", id="later", delay=3600)
         served = serve(ev, workers=1)
+        until(lambda: bool(ev.workers()), "the worker to be listed")
         environ = {
             **os.environ,
             "URL": served.url, "KEY": served.key(), "ADMIN": served.key(role="admin"),
-            "JOB": str(later.job_id), "DEAD": str(dead.job_id),
+            "JOB": str(later.job_id), "DEAD": str(dead.job_id), "WORKER": ev.queue.worker,
         }  # fmt: skip
         for call in calls:
             strict = 'curl() { command curl -sS --fail-with-body "$@"; }\n'
