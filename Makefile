@@ -19,10 +19,10 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test long double pairs explore mutants chaos check bench clean
+.PHONY: help demo test long fleet double pairs explore mutants chaos docs check screenshots bench clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core  ## see it work
 	@$(BIN)/evervec demo $(ARGS)
@@ -32,6 +32,11 @@ test: check  ## check, then run every test
 
 long: $(VENV)/.dev  ## run the tests that take minutes
 	$(BIN)/pytest -m long -o faulthandler_timeout=3600 $(TESTS) $(ARGS)
+
+# PyTorch and Ray are large, so they have an environment of their own.
+fleet: FLEET := .venv-fleet
+fleet: .venv-fleet/.fleet  ## install PyTorch and Ray, and run the tests that need them
+	$(FLEET)/bin/pytest -n $(JOBS) --dist worksteal $(or $(TESTS),tests/st tests/fleet tests/conformance/test_embedder.py) $(ARGS)
 
 double: $(VENV)/.dev  ## test the provider that stands in for real ones in tests
 	$(BIN)/pytest -n $(JOBS) tests/double $(ARGS)
@@ -48,6 +53,9 @@ mutants: $(VENV)/.dev  ## plant defects one at a time, and say which test finds 
 chaos: $(VENV)/.dev  ## break fleets of processes at random, and judge what is left
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
+docs: $(VENV)/.dev  ## build the documentation site, in site/
+	@PYTHONPATH=docs $(BIN)/python -m docsite
+
 check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -55,17 +63,26 @@ check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/bandit --quiet --recursive --severity-level medium --configfile pyproject.toml src
 
+screenshots: $(VENV)/.dev  ## take pictures of the dashboard, in docs/pictures/
+	@PYTHONPATH=tests $(BIN)/python -m support.screenshots $(ARGS)
+
 bench: $(VENV)/.bench  ## measure against peers
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) .venv-fleet build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp stands for an installed set of packages, and is made anew when pyproject.toml changes.
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"evervec needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}: say make PYTHON=...")'
 	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+.venv-fleet/.fleet: pyproject.toml
+	@$(PYTHON) -m venv .venv-fleet
+	@echo "setting up .venv-fleet: evervec[fleet]"
+	@.venv-fleet/bin/python -m pip --quiet --quiet --disable-pip-version-check install --no-compile --editable '.[fleet]'
 	@touch $@
 
 $(VENV)/.core: EXTRA := [local]

@@ -37,6 +37,13 @@ def processor(url: str) -> Iterator[Spent]:
         spent.seconds = time.process_time() - own + after - before
 
 
+def process_seconds(pid: int) -> float:
+    """Processor seconds that a process has spent so far."""
+    found = _stat(pid)
+    assert found is not None, f"there is no process {pid}"
+    return sum(map(int, found[11:13])) / _TICKS
+
+
 def _postmaster(url: str) -> int:
     """The server's first process: the parent of the one that serves a connection."""
     with psycopg.connect(url) as conn:

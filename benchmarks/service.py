@@ -93,11 +93,11 @@ def _growth(sizes: Sequence[int], requests: int) -> Iterator[Line]:
 def _adds(made: list[str], workers: str) -> dict[int, tuple[float, float]]:
     """By the number of clients, requests a second of the service and of the bare route. Both
     run, and take turns by a few requests, so that a slow moment of the disk is nobody's alone."""
-    port = _free_port()
+    port = free_port()
     with (
         TemporaryDirectory(prefix="evervec-bench-") as folder,
         _serving(Path(folder), workers) as (own, key),
-        _process(
+        process(
             [sys.executable, "-m", "benchmarks.service_bare", f"{folder}/b.db", str(port)], port
         ),
     ):
@@ -173,7 +173,7 @@ def _serving(
 ) -> Iterator[tuple[int, str]]:
     """`evervec serve` over a new store with so many records, and a writer's key that is never
     held back."""
-    path, port = folder / name, _free_port()
+    path, port = folder / name, free_port()
     with evervec.open(path, embedder="hashing") as ev:
         key = Keys(ev.store).create("default", "bench", "writer").key
         records = ({"id": f"old {n}", "text": text} for n, text in enumerate(texts(size, _WORDS)))
@@ -185,12 +185,12 @@ def _serving(
         "--port", str(port), "--workers-inside", workers,
     ]  # fmt: skip
     free = {"RATE_PER_SECOND": "1e6", "RATE_BURST": "1000000", "SERVER_CLIENT_RATE": "1e6"}
-    with _process(program, port, **{f"EVERVEC_{name}": value for name, value in free.items()}):
+    with process(program, port, **{f"EVERVEC_{name}": value for name, value in free.items()}):
         yield port, key
 
 
 @contextmanager
-def _process(program: list[str], port: int, **environ: str) -> Iterator[None]:
+def process(program: list[str], port: int, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
     """A server; if it does not come up, `RuntimeError` with its own words."""
     with (
         TemporaryFile() as words,
@@ -201,7 +201,7 @@ def _process(program: list[str], port: int, **environ: str) -> Iterator[None]:
                 words.seek(0)
                 said = words.read().decode(errors="replace").strip()
                 raise RuntimeError(f"{' '.join(program)} does not serve: {said or 'no word'}")
-            yield
+            yield running
         finally:
             running.terminate()
 
@@ -252,7 +252,7 @@ def _posted(path: str, given: dict[str, str], key: str) -> bytes:
     return head.encode() + body
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
         return port

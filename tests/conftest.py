@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests can use."""
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import settings
 
 pytest.register_assert_rewrite("support")
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # else its pipelines report to its makers
 
-from support import postgres, quick_disk  # noqa: E402
+from support import chromium, postgres, quick_disk  # noqa: E402
 from support.engines import (  # noqa: E402
     APART_PAIRS,
     JOINED_PAIRS,
@@ -41,6 +43,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-pair", action="store_true", help="every store with every index")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A run without a browser must not look like one with it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if left_out := [each for each in skipped if chromium.NO_BROWSER in str(each.longrepr)]:
+        terminalreporter.section("NO BROWSER", red=True, bold=True)
+        terminalreporter.line(f"{len(left_out)} tests of the dashboard did not run: {chromium.HOW}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """A task may be cancelled at any await: the store stays right, and no thread or connection is lost."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ import evervec
 from aio.conftest import Run
 from evervec import AsyncEvervec
 from evervec.aio.facade import Opening
+from evervec.stores.sqlite.connections import Reader
 from support.processes import until
 from support.world import KIND, World
 
@@ -100,9 +102,8 @@ def check_idle(db: Any) -> None:
     if hasattr(db, "pool"):
         until(lambda: db.pool.get_stats()["pool_available"] == db.pool.get_stats()["pool_size"])
         return
-    readers = {id(reader._conn) for reader in db._idle}
-    others = {id(db._writer), id(db._watcher.connection) if db._watcher else 0}
-    assert {id(conn) for conn in db._all} <= readers | others
+    made = [r for r in gc.get_objects() if isinstance(r, Reader) and r._db is db]
+    assert {id(reader) for reader in made} == {id(reader) for reader in (db._own, *db._idle)}
 
 
 def test_a_call_can_be_cancelled_at_every_await(run: Run) -> None:

@@ -7,62 +7,17 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import pytest
 
 import evervec
 from evervec.cli.output import pace
 from evervec.embedders.hashing import HashingEmbedder
-from support.forks import Fork
+from support.command import Run
 from support.rerank_server import RerankServer
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Run evervec in a folder with an empty store, with the embedder that needs no model."""
-    evervec.open(tmp_path / "evervec.db", embedder="hashing").close()
-
-    def call(
-        *args: str, code: int = 0, input: str | None = None, knows: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
-        environ = {**clean, "EVERVEC_EMBEDDER": "hashing"}
-        with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-            given.write(input or "")
-            given.seek(0)
-            files = (given.fileno(), out.fileno(), err.fileno())
-            fork = Fork("evervec", args, files, folder=tmp_path, environ=environ, knows=knows)
-            ended = fork.wait()
-            for file in (out, err):
-                file.seek(0)
-            done = subprocess.CompletedProcess(args, ended, out.read(), err.read())
-        assert done.returncode == code, f"{args}: {done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr
-        return done
-
-    return call
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    folder = tmp_path / "notes"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "tea.md").write_text("# All about tea\n\nTea is grown on hills in Assam.\n")
-    (folder / "deep" / "rock.txt").write_text("Granite is a rock of quartz and feldspar.\n")
-    (folder / "page.html").write_text(
-        "<html><head><title>Moon</title><style>p {}</style></head>"
-        "<body><script>hidden()</script><p>The tide follows the <b>moon</b>.</p></body></html>"
-    )
-    (folder / "picture.bin").write_bytes(b"\x89PNG\0\0")
-    (folder / ".git").mkdir()
-    (folder / ".git" / "config").write_text("not for search")
-    return folder
 
 
 def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) -> None:
@@ -72,7 +27,7 @@ def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) ->
 
     found = run("search", "where is tea grown", "-k", "1")
     assert "All about tea" in found.stdout
-    assert "note notes/tea.md" in found.stdout
+    assert "note notes/tea.md:1" in found.stdout
     assert "relevance" in found.stdout
     assert "similarity" in found.stdout
 
@@ -82,16 +37,16 @@ def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) ->
     (notes / "page.html").unlink()
     again = json.loads(run("add", "note", "notes", "--sync", "--json").stdout)
     assert again == {
-        "added": 0, "updated": 1, "unchanged": 1, "deleted": 1, "skipped": 1, "failed": 0,
+        "added": 0, "updated": 1, "moved": 0, "unchanged": 1, "deleted": 1, "skipped": 1, "failed": 0,
         "waiting": 0,
     }  # fmt: skip
-    assert "rain" in run("get", "note", "notes/tea.md").stdout
+    assert "rain" in run("get", "note", "tea.md").stdout
     assert "exactly the latest version" in run("verify").stdout
 
 
 def test_html_is_read_by_its_visible_text(run: Run, notes: Path) -> None:
     run("add", "note", "notes/page.html")
-    record = json.loads(run("get", "note", "notes/page.html", "--json").stdout)
+    record = json.loads(run("get", "note", "page.html", "--json").stdout)
     assert record["title"] == "Moon"
     assert record["text"] == "The tide follows the moon."
 
@@ -269,15 +224,15 @@ def test_status_and_verify_tell_of_a_table_that_is_gone(run: Run, tmp_path: Path
     run("worker", "--drain")
     (table,) = json.loads(run("status", "--json").stdout)["tables"]
     assert (table["table"], table["kind"], table["trouble"]) == ("docs", "doc", None)
-    assert (table["rows"], table["embedded"], table["backfilled"]) == (1, 1, True)
+    assert (table["rows"], table["embedded"], table["state"]) == (1, 1, "attached")
     with sqlite3.connect(tmp_path / "evervec.db") as conn:
         conn.execute("alter table docs rename to papers")
     conn.close()
-    assert "the table docs is gone" in run("status").stdout
+    assert "the table docs is now named papers" in run("status").stdout
     (table,) = json.loads(run("status", "--json").stdout)["tables"]
-    assert "the table docs is gone" in table["trouble"]
+    assert "the table docs is now named papers" in table["trouble"]
     shown = run("verify", code=1).stdout
-    assert "docs as doc: the table docs is gone: detach it" in shown
+    assert "docs as doc: the table docs is now named papers" in shown
     assert "exactly the latest" not in shown
     run("verify", "--repair", code=1)
 
@@ -347,11 +302,9 @@ def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: P
 
 def test_delete_says_what_was_not_there(run: Run, notes: Path) -> None:
     run("add", "note", "notes")
-    assert "deleted 1" in run("delete", "note", "notes/tea.md").stdout
-    assert (
-        "note 'notes/tea.md' does not exist" in run("delete", "note", "notes/tea.md", code=1).stderr
-    )
-    assert "note 'notes/tea.md' does not exist" in run("get", "note", "notes/tea.md", code=1).stderr
+    assert "deleted 1" in run("delete", "note", "tea.md").stdout
+    assert "note 'tea.md' does not exist" in run("delete", "note", "tea.md", code=1).stderr
+    assert "note 'tea.md' does not exist" in run("get", "note", "tea.md", code=1).stderr
 
 
 def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(run: Run, tmp_path: Path) -> None:
@@ -384,7 +337,7 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("search", "x", "-k", "0"), 2, "k must be"),
         (("add", "note", "nowhere"), 2, "file or folder 'nowhere' does not exist"),
         (("add", "note", "--sync"), 2, "--sync needs folders"),
-        (("retry",), 2, "give a job id, or --all"),
+        (("retry",), 2, "give a job id, --all, or options that select jobs"),
         (("retry", "7"), 2, "job 7 does not exist"),
         (("purge", "--done", "--older-than", "soon"), 2, "is not a duration"),
         (("jobs", "--status", "lost"), 2, "unknown status 'lost'"),
@@ -447,7 +400,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
 
 
 def test_importing_and_help_stay_light() -> None:
-    heavy = ("numpy", "pydantic", "rich", "sqlite3", "onnxruntime")
+    heavy = ("numpy", "pydantic", "rich", "sqlite3", "onnxruntime", "django")
     code = f"""
 import sys, evervec
 from evervec.cli import main
@@ -508,11 +461,47 @@ def test_a_table_is_attached_followed_and_detached(run: Run, tmp_path: Path) -> 
     app.close()
 
 
+def test_tables_are_listed_and_attached_again(run: Run, tmp_path: Path) -> None:
+    assert "no table is attached" in run("tables").stdout
+    app = sqlite3.connect(tmp_path / "evervec.db", isolation_level=None)
+    for name in ("articles", "letters"):
+        app.execute(f"create table {name} (id integer primary key, body text)")
+        app.execute(f"insert into {name} values (1, 'grows on hills')")
+        run("attach", name, "--text", "body")
+    run("worker", "--drain")
+    assert run("tables").stdout.splitlines()[1].split() == [
+        "articles", "articles", "attached", "1", "1", "id,", "body"
+    ]  # fmt: skip
+    assert "every attached table is followed" in run("attach", "--again").stdout
+    for name in ("articles", "letters"):
+        app.execute(f"create table new (id integer primary key, {'body' * (name < 'b')}x text)")
+        app.execute(f"drop table {name}")
+        app.execute(f"alter table new rename to {name}")
+    app.execute("alter table articles rename column bodyx to body")
+    shown = run("tables").stdout
+    assert "articles lacks the trigger" in shown
+    assert "letters no longer has the column body (used as text)" in shown
+    assert "lacks the trigger" in run("status").stdout
+    (listed, _) = json.loads(run("status", "--json").stdout)["tables"]
+    assert (listed["state"], listed["attachment"]["text"]) == ("broken", ["body"])
+    dry = run("attach", "articles", "--again", "--dry-run").stdout
+    assert dry.count("create trigger") == 3
+    assert "nothing was changed" in dry
+    done = run("attach", "--again", code=1)
+    assert "articles is attached again as articles" in done.stdout
+    assert "letters: letters has no column 'body'" in done.stderr
+    assert json.loads(run("attach", "--again", "--json", code=1).stdout)[0]["kind"] == "letters"
+    for wrong in (("attach",), ("attach", "articles"), ("attach", "--again", "--text", "x"),
+                  ("attach", "articles", "--text", "x", "--to", "y")):  # fmt: skip
+        run(*wrong, code=2)
+    app.close()
+
+
 def test_a_folder_is_kept_in_step(run: Run, notes: Path) -> None:
     assert "3 added" in run("sync", "notes").stdout
     (notes / "tea.md").rename(notes / "herbs.md")
     (notes / "page.html").unlink()
-    assert run("sync", "notes").stdout.strip() == "1 added, 1 unchanged, 2 deleted, 1 skipped"
+    assert run("sync", "notes").stdout.strip() == "1 moved, 1 unchanged, 1 deleted, 1 skipped"
     assert json.loads(run("sync", "notes", "--json").stdout)["unchanged"] == 2
 
 
@@ -547,10 +536,12 @@ def test_a_dry_run_and_a_failed_first_command_leave_nothing_behind(
 ) -> None:
     with sqlite3.connect(tmp_path / "app.db") as conn:
         conn.execute("create table docs (id integer primary key, body text)")
+        conn.execute("insert into docs values (1, 'tea grows on hills')")
     conn.close()
     before, there = (tmp_path / "app.db").read_bytes(), set(tmp_path.iterdir())
     shown = run("--store", "app.db", "attach", "docs", "--text", "body", "--dry-run").stdout
     assert shown.count("create trigger") == 3
+    assert "docs as docs: 1 records, about 1 chunks and 7 tokens" in shown
     assert (tmp_path / "app.db").read_bytes() == before
     run("--store", "new.db", "attach", "docs", "--text", "body", "--dry-run", code=1)
     run("--store", "new.db", "add", "note", "missing.txt", code=2)
@@ -560,6 +551,19 @@ def test_a_dry_run_and_a_failed_first_command_leave_nothing_behind(
     run("--store", "new.db", "add", "note", "--jsonl", "-", input='{"id": 1, "text": "tea"}')
     found = run("--store", "sqlite:///new.db?mode=ro", "search", "tea").stdout
     assert "tea" in found
+
+
+def test_a_dry_run_is_refused_as_attaching_would_be(run: Run, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("create table docs (id integer primary key, body text)")
+    conn.close()
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.add("docs", "by hand", id="1")
+    dry = ("attach", "docs", "--text", "body", "--dry-run")
+    assert "has records that are not rows of a table" in run(*dry, code=2).stderr
+    assert "create trigger" in run(*dry, "--replace").stdout
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        assert (ev.tables(), ev.count("docs")) == ([], 1)
 
 
 class OwnEmbedder(HashingEmbedder):
@@ -653,8 +657,34 @@ def test_records_are_exported_and_imported_with_their_vectors(
         run(*other, "import", "notes.parquet").stdout
     )
     assert "All about tea" in run(*other, "search", "where is tea grown").stdout
-    (attempt,) = json.loads(run(*other, "history", "note", "notes/tea.md", "--json").stdout)
+    (attempt,) = json.loads(run(*other, "history", "note", "tea.md", "--json").stdout)
     assert attempt["chunks_embedded"] == 0
     again = json.loads(run(*other, "import", "notes.parquet", "--overwrite", "--json").stdout)
     assert (again["unchanged"], again["saved"]) == (3, 0)
     run("import", "nothing.parquet", code=2)
+
+
+def test_records_are_listed_in_parts(run: Run) -> None:
+    run(
+        "add",
+        "note",
+        "--jsonl",
+        "-",
+        input='{"id": "a", "text": "one"}\n{"id": "b", "text": "two"}\n',
+    )
+    first = run("list", "note", "-n", "1")
+    assert first.stdout == "note a\n"
+    assert first.stderr == "more: evervec list note --after a\n"
+    assert run("list", "note", "--after", "a").stdout == "note b\n"
+    assert run("list", "other").stdout == "no records\n"
+    assert "--after needs KIND" in run("list", "--after", "a", code=2).stderr
+    assert [r["id"] for r in json.loads(run("list", "--json").stdout)] == ["a", "b"]
+
+
+def test_evervec_is_removed_only_when_told_so(run: Run, tmp_path: Path) -> None:
+    run("add", "note", "-", "--id", "a", input="one")
+    assert "nothing was removed" in run("uninstall", code=2).stderr
+    assert run("list").stdout == "note a\n"
+    assert "evervec is removed" in run("uninstall", "--yes").stdout
+    with closing(sqlite3.connect(tmp_path / "evervec.db")) as conn:
+        assert conn.execute("select name from sqlite_schema").fetchall() == []

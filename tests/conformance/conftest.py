@@ -13,10 +13,10 @@ from support.world import World
 
 OF_THE_STORE = frozenset(
     {
-        "test_care", "test_claim", "test_deadlines", "test_delete_version", "test_dispatch", "test_enqueue",
-        "test_fail_release_renew", "test_fairness", "test_keys", "test_locks", "test_own_vectors", "test_quotas",
-        "test_records_listing", "test_recover", "test_save", "test_serving", "test_stats",
-        "test_text_search", "test_traces", "test_transaction", "test_typed_records",
+        "test_care", "test_claim", "test_closing", "test_deadlines", "test_delete_version", "test_dispatch", "test_enqueue",
+        "test_fail_release_renew", "test_failures", "test_fairness", "test_history", "test_keys", "test_locks", "test_own_vectors", "test_quotas",
+        "test_records_listing", "test_recover", "test_save", "test_selection", "test_serving", "test_stats", "test_summary",
+        "test_text_search", "test_timeline", "test_traces", "test_transaction", "test_typed_records",
         "test_work_by_hand",
     }
 )  # fmt: skip

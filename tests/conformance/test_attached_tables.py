@@ -206,7 +206,7 @@ def test_a_dry_run_shows_the_sql_and_changes_nothing(app: App, ev: Evervec) -> N
     planned = attach(ev, dry_run=True)
     assert any(app.table("changes") in statement for statement in planned.sql)
     assert app.triggers() == []
-    assert ev.tables.by_kind() == {}
+    assert ev.attachments.by_kind() == {}
 
 
 def test_detached_it_leaves_no_trace(app: App, ev: Evervec) -> None:
@@ -231,27 +231,27 @@ def test_what_is_not_there_is_named(ev: Evervec) -> None:
 
 def test_what_changed_since_is_told(app: App, ev: Evervec) -> None:
     planned = attach(ev)
-    assert ev.tables.trouble(planned) is None
+    assert ev.attachments.trouble(planned) is None
     app.drop_trigger(app.triggers()[0])
-    assert "lacks the trigger" in str(ev.tables.trouble(planned))
+    assert "lacks the trigger" in str(ev.attachments.trouble(planned))
     attach(ev)
     app.execute("alter table articles rename column author to writer")
-    assert "no longer has the column author" in str(ev.tables.trouble(planned))
+    assert "no longer has the column author" in str(ev.attachments.trouble(planned))
     app.execute("drop table articles")
-    assert "is gone" in str(ev.tables.trouble(planned))
+    assert "is gone" in str(ev.attachments.trouble(planned))
 
 
 def test_a_backfill_goes_on_where_it_was(app: App, ev: Evervec) -> None:
     app.executemany("insert into articles (id, body) values (?, ?)",
                     [(n, f"text {n}") for n in range(2500)])  # fmt: skip
     attach(ev)
-    assert ev.tables.backfill(-100) == 1000
+    assert ev.attachments.backfill(-100) == 1000
     again = Evervec(ev.store, ev.index, ev.embedder, ev.tenant, ev.settings)
-    assert (again.tables.backfill(-100), again.tables.backfill(-100)) == (1000, 500)
+    assert (again.attachments.backfill(-100), again.attachments.backfill(-100)) == (1000, 500)
     assert ev.queue.stats().pending == 2500
-    while again.tables.backfill(-100):  # and now the records, none of which lacks its row
+    while again.attachments.backfill(-100):  # and now the records, none of which lacks its row
         pass
-    assert again.tables.attached()[0].backfilled
+    assert again.attachments.attached()[0].backfilled
     assert ev.queue.stats().pending == 2500
 
 
@@ -294,7 +294,7 @@ def test_verify_compares_the_table_too(app: App, ev: Evervec) -> None:
     app.execute("insert into articles (id, body) values (20, 'unseen')")
     app.execute("update articles set body = 'changed' where id in (1, 2)")
     app.execute("delete from articles where id in (3, 4, 5)")
-    ev.tables.source.attach(attach(ev, dry_run=True))  # type: ignore[union-attr]
+    ev.attachments.source.attach(attach(ev, dry_run=True))  # type: ignore[union-attr]
     app.execute(f"update {app.table('attached')} set position = null")
     report = ev.verify()
     assert (report.missing, report.stale, report.orphaned) == (1, 2, 3)
@@ -337,7 +337,7 @@ def test_detached_but_kept_records_stay_as_they_are(app: App, ev: Evervec) -> No
     assert len(texts(ev)) == 2
     app.execute("update articles set body = 'changed' where id = 1")
     app.execute("insert into articles (id, body) values (3, 'never read')")
-    ev.tables.follow()  # jobs for rows that nobody may read any more
+    ev.attachments.follow()  # jobs for rows that nobody may read any more
     assert ev.detach("articles", keep_records=True) == 0
     assert texts(ev) == {"1": "kept", "2": "kept too"}
     assert ev.queue.stats().failed == 0
@@ -352,7 +352,9 @@ def test_work_for_a_table_that_changed_waits_and_says_why(app: App, ev: Evervec)
     assert ev.get("note", "n").embedded  # type: ignore[union-attr]
     job = ev.queue.status("article", "1")
     assert job is not None
-    assert "no longer has the column author: attach it again" in str(job.error)
+    assert "no longer has the column author (used as metadata): attach it with columns" in str(
+        job.error
+    )
     app.execute("insert into articles (id, body, writer) values (2, 'more', 'b')")
     attach(ev, metadata=["writer"])
     assert set(texts(ev)) == {"1", "2"}
@@ -407,7 +409,7 @@ def test_verify_is_not_clean_while_a_table_is_gone_and_keeps_its_records(
     for repair in (False, True):
         report = ev.verify(repair=repair)
         assert (report.faults, report.clean) == ({}, False)
-        assert "the table articles is gone: detach it" in report.troubles[0]
+        assert "the table articles is now named papers" in report.troubles[0]
     assert ev.get("article", "1")
 
 
@@ -598,7 +600,7 @@ def test_keys_of_any_storage_class_and_texts_that_are_not_utf8(app: App, ev: Eve
     expected = {"00ff": "bytes", "word": "text", "7": "number", "1.5e+100": "real", "bad": "a�b"}
     assert texts(ev, "odd") == expected
     ev.attach("odd", kind="odd", id="k", text="body")  # and by backfill
-    ev.tables.backfill(-100)
+    ev.attachments.backfill(-100)
     assert texts(ev, "odd") == expected
     app.execute("delete from odd where k = x'00ff'")
     app.execute("update odd set k = 8 where k = 7")
@@ -674,7 +676,7 @@ def test_records_of_an_attached_kind_are_written_through_the_table_alone(
             with pytest.raises(InvalidArgument, match="the rows of articles"):
                 writer.delete("article", "1")
         assert texts(ev) == {"1": "a row"}
-        other.tables._known_until = 0.0  # a second later
+        other.attachments._known_until = 0.0  # a second later
         with pytest.raises(InvalidArgument, match="the rows of articles"):
             other.add("article", "by hand", id="2")
     ev.detach("articles")
@@ -698,6 +700,6 @@ def test_changes_whose_fold_met_a_deadlock_are_folded_again(
         return enqueue(*given, **options)
 
     monkeypatch.setattr(ev.store.changes, "enqueue", in_the_way_once)
-    assert ev.tables.follow() == 1
+    assert ev.attachments.follow() == 1
     assert met
     assert texts(ev) == {"1": "one"}

@@ -39,5 +39,8 @@ def test_entries_are_kept_in_order_and_found_by_what_they_say(world: World) -> N
     assert targets(AuditChoice(action="record.delete", since=store.now() - 25)) == [
         "note/4", "note/3",
     ]  # fmt: skip
+    oldest = audit.list(AuditChoice(), 100)[-1].entry
+    least = AuditChoice(action="record.delete", before=oldest + 4, least=oldest + 2)
+    assert targets(least) == ["note/3", "note/2"]
     assert store.service.forget_audit(store.now() - 25) == 3
     assert targets(AuditChoice(action="record.delete")) == ["note/4", "note/3"]

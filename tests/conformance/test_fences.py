@@ -82,6 +82,7 @@ def test_a_record_whose_points_were_lost_is_embedded_whole(world: World) -> None
     if world.index_name != "lancedb":  # its writers undo what others did outside of a turn
         assert (written.succeeded, written.lost) == (1, 1)
         assert job_of(world.ev, "1").attempts == 0
+        assert step(world.ev, world.ev.pipeline.claim(10)).succeeded == 1
     work(world.ev)
     assert_in_step(world.ev, {"1": changed, "2": "beside it too"})
 

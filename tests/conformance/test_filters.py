@@ -44,6 +44,12 @@ def combined() -> Iterator[dict[str, Any]]:
         )[place % 3]
 
 
+EMPTY: list[dict[str, Any]] = [
+    {"not": {"f": []}}, {"and": [{}]}, {"not": {"and": [{}]}}, {"or": [{}, {"g": "odd"}]},
+]  # fmt: skip
+"""everything, or nothing: programs that make filters give such"""
+
+
 @pytest.mark.every_index
 def test_every_filter_means_the_same_everywhere(world: World) -> None:
     rows = {str(n): {"f": v, "g": ("even", "odd")[n % 2]} for n, v in enumerate(VALUES)}
@@ -51,10 +57,10 @@ def test_every_filter_means_the_same_everywhere(world: World) -> None:
     records = [{"id": id, "text": f"alpha {id}", "metadata": row} for id, row in rows.items()]
     list(world.ev.add_many("n", records))
     work(world.ev)
-    asked = [*single(), *combined()]
+    asked = [*single(), *combined(), *EMPTY]
     for wanted in asked:
         assert {r.id for r in world.ev.records(filter=wanted)} == fitting(rows, wanted), wanted
-    for wanted in asked[::3]:
+    for wanted in [*asked[::3], *EMPTY]:
         hits = world.ev.search("alpha", 100, mode="semantic", filter=wanted)
         assert {hit.id for hit in hits} == fitting(rows, wanted), wanted
 

@@ -171,3 +171,29 @@ def test_the_tokens_of_a_key_are_bounded_and_old_ones_forgotten(world: World, ke
     token(keys, parent)
     assert world.ev.store.service.forget_tokens(world.ev.store.now()) == 6
     assert len(keys.list()) == 2
+
+
+def test_keys_are_listed_in_pages_the_newest_first(world: World, keys: Keys) -> None:
+    made = [keys.create(f"t{n % 2}", f"agent{n}").info.id for n in range(7)]
+    parent = keys.check([(key := keys.create("t0", "parent")).key])[key.key]
+    assert parent is not None
+    keys.token(parent, "reader", "t0", None, timedelta(hours=1), 10)
+    every = {*made, parent.id}
+    seen: list[str] = []
+    while found := keys.page(None, seen[-1] if seen else None, 3):
+        seen += [each.id for each in found]
+    assert len(seen) == len(set(seen))
+    assert set(seen) == every, "no token among them"
+    listed = [each.id for each in keys.list()]
+    assert seen == listed[::-1]
+    assert [each.tenant for each in keys.page("t1", None, 10)] == ["t1"] * 3
+    with pytest.raises(InvalidArgument, match="no key"):
+        keys.page(None, "000000000000", 3)
+
+
+def test_a_key_is_found_by_its_id_and_a_token_is_not(keys: Keys) -> None:
+    made = keys.create("acme", "crawler")
+    token = keys.token(made.info, "reader", "acme", None, timedelta(hours=1), 10)
+    assert keys.find(made.info.id) == made.info
+    assert keys.find(token.info.id) is None
+    assert keys.find("000000000000") is None

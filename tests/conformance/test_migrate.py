@@ -339,6 +339,7 @@ def test_an_estimate_is_of_all_records(filled: World) -> None:
     told = filled.ev.estimate(Other())
     assert (told.records, told.chunks) == (3, 3)
     assert told.tokens > 0
+    assert told.seconds is not None
     assert told.seconds > 0
     assert states(filled.ev) == {"hashing-64": "serving"}
 

@@ -292,3 +292,24 @@ def test_adds_at_once_do_not_exceed_the_quota(world: World) -> None:
         thread.join()
     assert world.ev.usage().records == len(world.ev.records()) == 20
     assert len(refused) == 20
+
+
+def test_tenants_are_listed_in_order_with_usage_limits_and_pause(world: World) -> None:
+    names = ["Zürich", "a/b", "acme", "beta", "日本"]
+    for name in names[:3]:
+        add_all(world.tenant(name), KIND, "alpha", "beta")
+    world.tenant("beta").set_limits(Limits(records=5))
+    world.tenant("日本").queue.pause(own=True)
+    store = world.ev.store
+    store.tenants.fold_usage()
+    add_all(world.tenant("acme"), "other", "gamma")
+    found = store.tenants.page("", 10)
+    assert [(s.usage.tenant, s.usage.records, s.paused) for s in found] == [
+        ("Zürich", 2, False), ("a/b", 2, False), ("acme", 3, False), ("beta", 0, False),
+        ("日本", 0, True),
+    ]  # fmt: skip
+    assert found[2].usage == world.tenant("acme").usage()
+    assert [s.own_limits for s in found if s.own_limits != Limits()] == [Limits(records=5)]
+    assert [s.usage.tenant for s in store.tenants.page("acme", 2)] == ["acme", "beta"]
+    assert [s.usage.tenant for s in store.tenants.page("acne", 1)] == ["beta"]
+    assert store.tenants.page("日本x", 1) == []

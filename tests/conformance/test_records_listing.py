@@ -34,6 +34,14 @@ def test_pages_leave_nothing_out_and_repeat_nothing(world: World, size: int) -> 
     assert ids(world, after=("a", "3"), limit=2) == [("a", "4"), ("b", "0")]
 
 
+def test_a_page_of_one_kind_may_begin_behind_another_kind(world: World) -> None:
+    for kind in ("a", "b", "c"):
+        add_all(world.ev, kind, *"xyz")
+    assert ids(world, kind="b", after=("b", "0")) == [("b", "1"), ("b", "2")]
+    assert ids(world, kind="b", after=("a", "2")) == [("b", "0"), ("b", "1"), ("b", "2")]
+    assert ids(world, kind="b", after=("c", "0")) == []
+
+
 def test_embedded_tells_those_with_current_vectors_from_those_without(world: World) -> None:
     add_all(world.ev, "a", "one", "two")
     assert ids(world, embedded=True) == []

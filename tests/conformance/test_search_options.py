@@ -353,3 +353,59 @@ def test_a_vector_needs_an_index_that_answers(memory: World, monkeypatch: Any) -
     with pytest.raises(ConnectionError):
         memory.ev.search(vector=vector("alpha"))
     assert memory.ev.search("alpha", vector=vector("alpha")).via == "text"
+
+
+# versions
+@pytest.mark.every_index
+def test_a_version_that_does_not_serve_is_searched_by_its_name(world: World) -> None:
+    ev = world.ev
+    add_all(ev, KIND, "alpha beta", "gamma delta")
+    work(ev)
+    migration = ev.migrate("hashing:32", version="next")
+    ev.add("page", "alpha of another kind", id="p")  # a kind that the new version lacks
+    with pytest.raises(InvalidArgument, match="no version 'next'"):
+        ev.search("alpha", kind="page", version="next")
+    work(ev)
+    hits = ev.search("alpha", version="next", explain=True)
+    assert hits.version == "next"
+    assert {hit.kind for hit in hits} == {KIND}
+    assert {hit.explanation.version for hit in hits if hit.explanation} == {"next"}
+    assert ids(hits)[0] == ids(ev.search("alpha", kind=KIND))[0]
+    assert ev.search("alpha").version != "next"
+    migration.cancel()
+    with pytest.raises(InvalidArgument, match="no version 'next'"):
+        ev.search("alpha", version="next")
+
+
+def test_a_tenant_searches_only_its_own_records_in_a_version(world: World) -> None:
+    ev, other = world.ev, world.ev.of("other")
+    ev.add(KIND, "alpha mine", id="mine")
+    other.add(KIND, "alpha theirs", id="theirs")
+    other.add("secret", "alpha of a kind that only they have", id="kept")
+    work(ev)
+    ev.migrate("hashing:32", version="next")
+    work(ev)
+    assert ids(ev.search("alpha", version="next")) == ["mine"]
+    with pytest.raises(InvalidArgument, match="no version 'next'"):
+        ev.search("alpha", kind="secret", version="next")
+
+
+@pytest.mark.parametrize("version", ["", "x" * 300, 3, "unknown"])
+def test_a_version_must_be_one_of_the_searched_kinds(world: World, version: Any) -> None:
+    world.ev.add(KIND, "alpha", id="1")
+    work(world.ev)
+    with pytest.raises(InvalidArgument, match="version"):
+        world.ev.search("alpha", version=version)
+    with pytest.raises(InvalidArgument, match="version needs vectors"):
+        world.ev.search("alpha", version="next", mode="text")
+
+
+def test_the_first_hits_do_not_depend_on_how_many_are_asked_for(world: World) -> None:
+    rng = np.random.default_rng(5)
+    words = (*WORDS, "tea", "coffee", "rock")
+    add_all(world.ev, KIND, *(" ".join(rng.choice(words, 1 + n % 12)) for n in range(40)))
+    work(world.ev)
+    for query in ("alpha beta", "omega", "gamma delta alpha", "tea rock"):
+        most = ids(world.ev.search(query, 10))
+        for k in (1, 2, 3, 5):
+            assert ids(world.ev.search(query, k)) == most[:k]

@@ -44,6 +44,16 @@ def test_a_delete_of_an_older_version_is_not_accepted(world: World) -> None:
     assert world.ev.get(KIND, "1") is None
 
 
+def test_an_add_over_a_version_that_is_gone_is_not_accepted(world: World) -> None:
+    old = world.ev.add(KIND, "one", id="1")
+    new = world.ev.add(KIND, "two", id="1", if_seq=old.seq)
+    assert new.accepted
+    assert not world.ev.add(KIND, "three", id="1", if_seq=old.seq, wait=5.0).accepted
+    found = world.ev.get(KIND, "1")
+    assert found is not None
+    assert found.text == "two"
+
+
 def test_a_tenant_is_told_only_of_what_versions_hold_of_its_own(world: World) -> None:
     other = world.tenant("other")
     add_all(world.ev, KIND, "alpha", "beta")

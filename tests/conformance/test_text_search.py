@@ -55,6 +55,12 @@ def test_a_part_of_unspaced_text_is_found(world: World) -> None:
     assert found(world, "日本") == ["0"]
 
 
+def test_a_part_of_a_word_is_found_but_several_words_are_no_part_of_a_text(world: World) -> None:
+    world.ev.add("note", "mountain climbing", id="a")
+    assert [hit.id for hit in world.ev.search("ountai", mode="text")] == ["a"]
+    assert not world.ev.search("ountain climbi", mode="text")
+
+
 def test_a_query_as_long_as_it_may_be_works(world: World) -> None:
     add_all(world.ev, KIND, "alpha", "b a" * 500)
     most = world.ev.settings.query_chars

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from evervec.errors import InvalidArgument
 from evervec.indexes.base import Held
 from support.sabotage import run_sql
 from support.vectors import change
@@ -164,3 +165,40 @@ def test_stores_around_the_size_of_a_slice_are_walked_whole(
             world.ev.queue.finish_many(jobs)
         report = world.ev.verify()
         assert (report.checked, report.missing) == (count, count)
+
+
+def test_only_one_kind_is_checked_and_repaired(world: World) -> None:
+    add_all(world.ev, KIND, "alpha", "beta")
+    world.ev.add("other", "gamma", id="9")
+    work(world.ev)
+    for collection in world.ev.store.versions.collections():
+        points = world.ev.index.held(collection.version, None, 0, None)
+        world.ev.index.remove(collection.version, points)
+    report = world.ev.verify(repair=True, kind="other")
+    assert (report.missing, report.repaired) == (1, 1)
+    assert {tally.kind for tally in report.by} == {"other"}
+    work(world.ev)
+    left = world.ev.verify()
+    assert {tally.kind: tally.missing for tally in left.by} == {KIND: 2, "other": 0}
+
+
+def test_only_records_with_a_chosen_fault_are_repaired(world: World) -> None:
+    add_all(world.ev, KIND, "alpha", "beta", "gamma")
+    work(world.ev)
+    version = version_of(world)
+    world.ev.index.remove(version, points_of(world, "0"))
+    records = "evervec.records" if world.store_name == "postgres" else "evervec_records"
+    run_sql(world, f"update {records} set text = 'changed' where id = '1'")
+    report = world.ev.verify(repair=True, kind=KIND, faults=["stale"])
+    assert report.found == {"missing": 1, "stale": 1}
+    assert report.repaired == 1
+    work(world.ev)
+    assert world.ev.verify().found == {"missing": 1}
+    world.ev.verify(repair=True, faults="missing")
+    work(world.ev)
+    assert world.ev.verify().complete
+
+
+def test_an_unknown_fault_is_refused(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="must be some of missing, stale"):
+        world.ev.verify(repair=True, faults=["broken"])

@@ -17,6 +17,7 @@ from evervec import (
     InvalidRecord,
     InvalidTransition,
     JobFailed,
+    JobFilter,
     Kind,
     QuotaExceeded,
     Status,
@@ -367,3 +368,44 @@ def test_a_boxed_job_is_looked_at(ev: Evervec) -> None:
     assert ev.get(KIND, "1") is None
     with pytest.raises(EvervecError, match="does not exist"):
         ev.queue.peek(job_id + 1000)
+
+
+def test_what_happened_is_the_same_by_all_ways(
+    ev: Evervec, store: Evervec, file_world: World
+) -> None:
+    ev.add(KIND, "text", id="1")
+    ev.add(KIND, "text", id="2")
+    fail_for_good(store, "2")
+    work(store)
+    store.queue.recorder.flush()
+    file_world.clock.move(1)
+    points = ev.history(timedelta(hours=2), step=timedelta(minutes=2), kind=KIND)
+    assert points == store.history(timedelta(hours=2), step=120, kind=KIND)
+    assert (sum(p.done for p in points), sum(p.failed for p in points)) == (1, 1)
+    (group,) = ev.failures(kind=KIND)
+    assert (group.message, group.failed, group.open) == ("it is bad", 1, 1)
+    assert ev.dismiss_failures(group.fingerprint) == 1
+    assert ev.failures() == []
+    assert [g.fingerprint for g in ev.failures(5, dismissed=True)] == [group.fingerprint]
+    with pytest.raises(InvalidArgument):
+        ev.history(step=30)
+
+
+def test_jobs_of_a_filter_are_changed_by_all_ways(ev: Evervec, store: Evervec) -> None:
+    for n in range(4):
+        ev.add(KIND, "text", id=f"n{n}")
+    fail_for_good(store, "n0")
+    bad = JobFilter(error="IT IS", older_than=timedelta(0), status=["failed", "done"])
+    assert [job.record_id for job in ev.queue.jobs_where(bad)] == ["n0"]
+    assert [job.record_id for job in ev.queue.jobs_where(JobFilter(), limit=3)] == [
+        "n3",
+        "n2",
+        "n1",
+    ]
+    assert (ev.queue.retry_where(bad, dry_run=True), ev.queue.retry_where(bad)) == (1, 1)
+    assert ev.queue.set_priority_where(JobFilter(prefix="n3"), 7) == 1
+    (job,) = ev.queue.jobs_where(JobFilter(prefix="n3"))
+    assert job.priority == 7
+    assert ev.queue.cancel_where(JobFilter(kind=KIND, status="pending"), dry_run=True) == 4
+    assert ev.queue.cancel_where(JobFilter(kind=KIND, status="pending")) == 4
+    assert ev.queue.jobs_where(JobFilter()) == []

@@ -129,6 +129,8 @@ def apply(judge: Judge, p: Process, ev: Evervec, op: Op) -> None:
         text = TEXTS[more[0]]
         if what == "boxed":
             judge.boxed.add((key, text))
+        else:  # the same text by a plain add may be seen at once
+            judge.boxed.discard((key, text))
         judge.change(
             p, key, Wanted(text, {}), "save",
             lambda: mine.add(KIND, text, id=id, boxed=what == "boxed"),

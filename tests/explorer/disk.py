@@ -21,7 +21,7 @@ from evervec.errors import StoreError
 from evervec.opening import open_store
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.sqlite.connections import Connections, _Reader
+from evervec.stores.sqlite.connections import Connections, Reader
 from evervec.stores.sqlite.schema import upgrade
 from explorer.steps import (
     AWAY,
@@ -387,13 +387,13 @@ class DiskConnections(Connections):
         self.name = "memory:"
         self._busy_seconds = 5.0
         self._lock = threading.RLock()
-        self._idle, self._all, self._closed, self._pid = [], [], False, os.getpid()
+        self._idle, self._closed, self._pid = [], False, os.getpid()
         self._writer = disk.conn
-        self._own = _Reader(self, self._writer)
+        self._own = Reader(self, self._writer)
         self.disk = disk
         self._process = process
 
-    def reading(self) -> _Reader:
+    def reading(self) -> Reader:
         process = self._process
         if process is not None and not process.goes_on and not self.disk.is_open:
             action = process.ask(Step(STORE, calling_method(), False))
@@ -403,7 +403,7 @@ class DiskConnections(Connections):
             self._check_open()
         return self._own
 
-    def _give_back(self, reader: _Reader) -> None:
+    def _give_back(self, reader: Reader) -> None:
         """One thread has all of it: there is nothing to wait for."""
 
     def close(self) -> None:

@@ -198,9 +198,7 @@ class PostgresDisk:
         """What is stored now is what `reset` goes back to."""
         tables = self.admin.execute(_COLUMNS).fetchall()
         self._tables = {(schema, table) for schema, table, _ in tables}
-        self._points: dict[int, str] = {
-            version: type for version, type, _ in self.admin.execute(POINTS.tables).fetchall()
-        }
+        self._points = [PointsTable(*row) for row in self.admin.execute(POINTS.tables).fetchall()]
         self._kept = []
         for schema, table, columns in tables:
             place = sql.SQL("{} ({})").format(
@@ -229,10 +227,10 @@ class PostgresDisk:
         missing = {t for s, t in self._tables - there}
         with self.admin.transaction():
             self.admin.execute("set local session_replication_role = replica")
-            for version, type in self._points.items():
-                table = PointsTable(version, type)
+            for table in self._points:
                 if table.name in missing:
-                    self.admin.execute(table.sql(POINTS.create_table))
+                    for statement in table.creation():
+                        self.admin.execute(statement)
                     self.admin.execute(table.sql(POINTS.create_tenant_index))
             deletes = [
                 sql.SQL("delete from {}").format(sql.Identifier(*table)) for table in self._tables

@@ -113,6 +113,7 @@ class _Holder:
 _world: Ruled | None = None
 _monotonic = time.monotonic
 _sleep = time.sleep
+_time_ns = time.time_ns
 _token = secrets.token_urlsafe
 _bits = secrets.randbits
 
@@ -132,7 +133,7 @@ def ruling(world: Ruled) -> Iterator[None]:
 def ruled() -> Iterator[None]:
     """Inside, worlds can be run: what evervec asks of time and chance goes through them."""
     with (
-        mock.patch.multiple(time, monotonic=_now, sleep=_asleep),
+        mock.patch.multiple(time, monotonic=_now, sleep=_asleep, time_ns=_nanoseconds),
         mock.patch.multiple(
             secrets, token_urlsafe=_new_token, token_hex=_new_token, randbits=_number
         ),
@@ -150,6 +151,18 @@ def ruled() -> Iterator[None]:
 
 def _now() -> float:
     return _monotonic() if _world is None else _world.clock.now - START + 1e6
+
+
+def _nanoseconds() -> int:
+    """When a stage began or ended. The process may store that in a later step, so the moment is
+    part of what it was told."""
+    if _world is None:
+        return _time_ns()
+    moment = round(_world.clock.now * 1e9)
+    process = getattr(getcurrent(), "process", None)
+    if process is not None:
+        process.seen = hash((process.seen, moment))
+    return moment
 
 
 def _asleep(seconds: float) -> None:

@@ -1,6 +1,6 @@
 """The explorer in a bounded form, and proof that it can see what it looks for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -17,7 +17,9 @@ from explorer.ruling import ruled
 from explorer.scopes import ANY, Result, Scope, Stage
 from explorer.script import told
 from explorer.small import small_scopes
-from explorer.steps import POWER, Choice
+from explorer.states import State
+from explorer.steps import GO, PAUSE, POWER, PROVIDER, WORLD, Choice
+from explorer.world import Process, World
 
 TWO_WORKERS = {"worker1": ("worker", 1), "worker2": ("worker", 1)}
 
@@ -81,6 +83,39 @@ def _claim_sometimes(count: Iterator[int]) -> Callable[..., Any]:
         return claim(self, limit, **named) if next(count) % 3 else []
 
     return sometimes
+
+
+def test_states_differ_by_the_moment_at_which_a_worker_embedded() -> None:
+    """It is stored with the attempt, some steps later."""
+    actors, before = {"worker1": ("worker", 1)}, (("add", "0", "C"),)
+    scope = Scope("own", actors, before, (PAUSE,), 1, waiting=(("add", "1", "A"),))
+    with ruled():
+        stage = Stage(scope)
+        first, again, later = (
+            _state_after(stage, then) for then in ((GO, PAUSE), (GO, PAUSE), (PAUSE, GO))
+        )
+    assert first == again
+    assert first._replace(actors={}) == later._replace(actors={})
+    assert first.actors != later.actors
+
+
+def _state_after(stage: Stage, actions: Sequence[str]) -> State:
+    """The state after what happens to a worker that is about to embed."""
+    left, states = list(actions), list[State]()
+
+    def decide(world: World, waiting: list[Process]) -> Choice | None:
+        (worker,) = waiting
+        assert worker.pending is not None
+        if len(left) == len(actions) and worker.pending.resource != PROVIDER:
+            return Choice(worker.name)
+        if left:
+            action = left.pop(0)
+            return Choice(worker.name if action == GO else WORLD, action)
+        states.append(world.state({}, 0))
+        return None
+
+    stage.run(decide, lambda world: False)
+    return states[0]
 
 
 def test_an_exploration_goes_on_where_it_was_left() -> None:

@@ -88,3 +88,22 @@ def test_points_that_come_after_their_version_was_dropped_are_removed() -> None:
         ("world", "pause"), ("changer", 1),
     ]  # fmt: skip
     assert replay(scope, schedule) == []
+
+
+def test_a_text_that_is_added_plainly_after_its_box_was_lost_is_seen_at_once() -> None:
+    scope = Scope(
+        index="model",
+        actors={
+            "application": (
+                "application",
+                (("boxed", "2", "A", "other"), ("add", "2", "A", "other")),
+            ),
+            "searcher": ("searcher", (("other", "note", "1"), ("other", "note", "2")), 2),
+        },
+        before=(("add", "2", "C"),),
+        faults=("crash", "pause", "lost", "away", "power", "part"),
+        most_faults=2,
+        options={},
+        restarts=True,
+    )
+    assert replay(scope, [("world", "power")]) == []

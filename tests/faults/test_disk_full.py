@@ -213,8 +213,8 @@ def test_23_housekeeping_works_again_after_a_full_disk(
 @pytest.mark.parametrize(
     "left",
     [
-        (*range(0, 100_000, 20_000), *range(100_000, 400_000, 60_000)),
-        pytest.param(range(0, 400_000, 10_000), marks=pytest.mark.long),
+        (*range(0, 100_000, 20_000), *range(100_000, 700_000, 120_000)),
+        pytest.param(range(0, 700_000, 10_000), marks=pytest.mark.long),
     ],
     ids=["some", "many"],
 )

@@ -82,6 +82,20 @@ def test_many_small_writes_leave_few_files_and_a_reader_that_reads_on(make: Make
     assert files(world.folder / "vectors") < 200
 
 
+def test_a_tag_that_a_full_disk_left_empty_is_made_again(make: Make) -> None:
+    world = make("lancedb")
+    version, index = version_of(world), world.ev.index
+    writer = index._tables[version].writer  # type: ignore[attr-defined]
+    index.apply([change(version, RECORD, SEQ, ["first"])])
+    writer.tidy()
+    (tag,) = (world.folder / "vectors").rglob("_refs/tags/*.json")
+    tag.write_bytes(b"")
+    index.apply([change(version, RECORD, SEQ + 1, ["second"])])
+    writer.tidy()
+    assert tag.stat().st_size
+    assert len(index.search(Query(version, "default", vector("second"), 5))) == 1
+
+
 def test_one_scalar_index_serves_filters_by_any_field(make: Make) -> None:
     world = make("lancedb")
     version, index = version_of(world), world.ev.index

@@ -185,7 +185,7 @@ def test_threads_of_a_process_have_patience_too() -> None:
 def test_a_noticeable_wait_is_logged_with_its_holder_and_its_end(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer_lock, "_NOTICEABLE", 0.05)
+    monkeypatch.setattr(writer_lock, "_NOTICEABLE", 0.5)
     world = make("lancedb")
     me = Holder.here("other")
     token = hold(world, str(me))

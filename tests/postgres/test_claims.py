@@ -6,6 +6,7 @@ import pytest
 
 from evervec import Status
 from evervec.stores.postgres import PostgresStore
+from evervec.stores.postgres.leases import CLAIMED
 from support import postgres
 from support.processes import until
 from support.world import KIND, World, assert_in_step, job_of, work
@@ -24,6 +25,13 @@ def test_each_of_many_ids_gets_its_own_job(world: World) -> None:
     assert [job.record_id for job in jobs] == ids  # in the order of their arrival
     assert [r.job_id for r in results[:300]] == [job.job_id for job in jobs]
     assert results[300] == (results[5].job_id, False, None)
+
+
+def test_a_claim_returns_the_columns_that_are_read(world: World, url: str) -> None:
+    returned = "select proargnames, proargmodes from pg_proc where proname = 'claim_jobs'"
+    ((names, modes),) = postgres.execute(url, returned)
+    columns = [name for name, mode in zip(names, modes, strict=True) if mode == "t"]
+    assert columns == list(CLAIMED)
 
 
 def test_a_claims_row_goes_with_the_last_of_its_jobs(world: World, url: str) -> None:
@@ -231,3 +239,35 @@ def test_a_suspect_that_is_cancelled_meanwhile_is_not_claimed(world: World) -> N
     assert isinstance(store, PostgresStore)
     with store.db.reading() as conn:
         assert store.leases._together(conn, [12345], 10) == []  # type: ignore[attr-defined]
+
+
+def test_no_function_compares_each_job_with_each_other(world: World, url: str) -> None:
+    """The store's transactions turn hash joins off, and a function inherits that."""
+    without_loops = """
+        select proname from pg_proc where pronamespace = 'evervec'::regnamespace
+        and 'enable_nestloop=off' = any (proconfig) and {} 'enable_hashjoin=on' = any (proconfig)
+    """
+    assert postgres.execute(url, without_loops.format("not")) == []
+    functions = {name for (name,) in postgres.execute(url, without_loops.format(""))}
+    assert functions == {"claim_jobs", "write_leases"}
+
+
+def test_leases_of_many_claims_are_found_by_their_own(world: World, url: str) -> None:
+    """Claims whose ranges of jobs overlap: the second has jobs from before and after the first."""
+    world.ev.queue.enqueue_many(KIND, range(6))
+    world.ev.queue.enqueue_many(KIND, range(6, 9), priority=5)
+    urgent = world.ev.queue.claim(2)
+    usual = world.ev.queue.claim(5)
+    left = world.ev.queue.claim(10)
+    for job in (*urgent, *usual, *left):
+        found = world.ev.queue.get(job.job_id)
+        assert found is not None
+        assert (found.status, found.token) == (Status.PROCESSING, job.token)
+    listed = world.ev.queue.jobs(status=Status.PROCESSING)
+    assert {job.job_id: job.token for job in listed} == {
+        job.job_id: job.token for job in (*urgent, *usual, *left)
+    }
+    world.ev.queue.release(usual[0])
+    assert usual[0].job_id not in {j.job_id for j in world.ev.queue.jobs(status=Status.PROCESSING)}
+    postgres.assert_none_is_astray(url)
+    postgres.assert_counts_are_exact(url)

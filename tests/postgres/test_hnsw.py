@@ -40,19 +40,24 @@ def fill(world: World, **settings: object) -> tuple[PgvectorIndex, int, np.ndarr
 
 def state(url: str, version: int) -> list[bool]:
     query = """select indisvalid from pg_index
-               join pg_class as c on c.oid = indexrelid where relname = $1"""
-    return [row[0] for row in postgres.execute(url, query, f"points_{version}_hnsw")]
+               join pg_class as c on c.oid = indexrelid where relname ~ $1"""
+    return [row[0] for row in postgres.execute(url, query, f"^points_{version}(_[0-9]+)?_hnsw$")]
 
 
 def exact(vectors: np.ndarray, asked: np.ndarray, k: int) -> list[int]:
     return [10_000 + int(n) for n in np.argsort(-(vectors[:COUNT] @ asked))[:k]]
 
 
-@pytest.mark.parametrize("half", [False, True])
-def test_searches_by_hnsw_find_what_exact_ones_do(world: World, url: str, half: bool) -> None:
-    index, version, vectors = fill(world, hnsw_rows=100, pgvector_half=half)
+@pytest.mark.parametrize(("half", "parts"), [(False, 1), (True, 1), (False, 4)])
+def test_searches_by_hnsw_find_what_exact_ones_do(
+    world: World, url: str, half: bool, parts: int
+) -> None:
+    index, version, vectors = fill(
+        world, hnsw_rows=100, pgvector_half=half, pgvector_partitions=parts
+    )
     assert index.build_hnsw(version)
     assert not index.build_hnsw(version)  # it is there
+    assert state(url, version) == [True] * parts
     found = expected = 0
     for asked in vectors[:20]:
         wanted = exact(vectors, asked, 10)
@@ -130,3 +135,43 @@ def test_without_a_threshold_there_is_none(world: World, url: str) -> None:
     postgres.execute(url, f"analyze evervec.points_{version}")
     assert next(iter(index.search(Query(version, "default", vectors[3], 1)))).record == 10_003
     assert state(url, version) == []
+
+
+def test_a_search_reads_the_hnsw_index_of_each_partition(world: World, url: str) -> None:
+    index, version, vectors = fill(world, hnsw_rows=100, pgvector_partitions=4)
+    index.build_hnsw(version)
+    index.search(Query(version, "default", vectors[3], 10))
+    scans = """select indexrelname::text, idx_scan from pg_stat_user_indexes
+               where indexrelname like '%\\_hnsw' order by 1"""
+    wanted = [(f"points_{version}_{part}_hnsw", 1) for part in range(4)]
+    until(lambda: postgres.execute(url, scans) == wanted, "the statistics of each index")
+
+
+def test_an_index_that_lacks_a_partition_is_not_used_and_completed(world: World, url: str) -> None:
+    index, version, vectors = fill(world, hnsw_rows=100, pgvector_partitions=2)
+    with psycopg.connect(url, autocommit=True) as other:
+        name = f"points_{version}_1_hnsw"
+        other.execute("select pg_advisory_lock(1702260082, hashtext(%s))", (name,))
+        assert index.build_hnsw(version)  # one of the two: another process builds the other
+        assert len(index.search(Query(version, "default", vectors[3], 10))) == 10
+        other.execute("select pg_advisory_unlock_all()")
+    assert state(url, version) == [True]
+    assert index.build_hnsw(version)
+    assert state(url, version) == [True, True]
+
+
+def test_partitions_hold_the_records_and_go_with_their_version(world: World, url: str) -> None:
+    index, version, _ = fill(world, pgvector_partitions=4)
+    rows = [
+        postgres.execute(url, f"select count(*) from only evervec.points_{version}_{part}")[0][0]
+        for part in range(4)
+    ]
+    assert sum(rows) == COUNT + 20
+    assert min(rows) > COUNT // 8
+    other = world.open(pgvector_partitions=8)  # what is there keeps its partitions
+    other.add(KIND, "beta", id="second")
+    work(other)
+    assert other.verify().missing == 0
+    index.drop(version)
+    left = "select tablename::text from pg_tables where tablename like 'points%'"
+    assert postgres.execute(url, left) == []

@@ -132,6 +132,26 @@ def test_it_goes_on_by_itself_when_the_provider_is_back(
     assert first.verify().clean
 
 
+def test_a_probe_on_demand_opens_the_gate_for_all_before_the_pause_is_over(
+    two: tuple[Evervec, Evervec], server: ProviderServer, clock: Clock
+) -> None:
+    first, second = two
+    server.behave(key="sk-other")
+    first.process_all()
+    second.process_all()
+    assert isinstance(first.provider.probe_now(), ProviderUnavailable)
+    gate = second.queue.stats().gate
+    assert gate is not None
+    assert gate.tries == 2
+    server.behave(key=None)
+    assert first.provider.probe_now() is None
+    assert second.queue.stats().gate is None
+    left = gate.until - clock()
+    assert second.provider.waits < left / 2, "it waits for its turn, not for the pause"
+    clock.move(second.provider.waits)
+    assert second.process_all().succeeded == len(TEXTS)
+
+
 def test_who_has_not_been_there_finds_the_gate_shut(
     two: tuple[Evervec, Evervec], opened: Open, server: ProviderServer, clock: Clock
 ) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -159,12 +160,27 @@ def _ollama() -> Embedder:
     return embedder
 
 
+@cache
+def _st() -> Embedder:
+    """A small model with random weights."""
+    from evervec.embedders.st import StEmbedder
+    from support.small_models import save_small_model
+
+    folder = TemporaryDirectory(prefix="evervec-model-")
+    atexit.register(folder.cleanup)
+    embedder = StEmbedder(str(save_small_model(Path(folder.name) / "small")), device="cpu")
+    atexit.register(embedder.close)
+    return embedder
+
+
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "hashing": HashingEmbedder,
     "noop": NoopEmbedder,
     "ollama": _ollama,
     "openai": _openai,
 }
+if find_spec("torch") and find_spec("sentence_transformers"):  # `make fleet` installs them
+    EMBEDDERS["st"] = _st
 
 
 def apart(index: object) -> bool:

@@ -83,7 +83,7 @@ class Table(Owing):
         )
 
     def tell(self, ev: Evervec, id: str) -> None:
-        ev.tables.follow()
+        ev.attachments.follow()
 
     def close(self) -> None:
         self._conn.execute("drop table articles")

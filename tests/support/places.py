@@ -45,7 +45,7 @@ def query(place: Place, sql: str, *values: Any) -> list[tuple[Any, ...]]:
 def _as_postgres(url: str, sql: str) -> str:
     if "evervec_points" in sql:
         tables = postgres.execute(
-            url, "select tablename from pg_tables where tablename like 'points%'"
+            url, "select tablename from pg_tables where tablename ~ '^points_[0-9]+$'"
         )
         every = " union all ".join(f"select * from evervec.{name}" for (name,) in tables)
         sql = sql.replace("evervec_points", f"({every})" if every else _NO_POINTS)

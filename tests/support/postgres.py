@@ -29,6 +29,7 @@ FOLDER = "EVERVEC_TEST_POSTGRES_FOLDER"
 _QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 _NEEDED = {"max_connections": "300", "max_prepared_transactions": "4"}
 _TABLES = (
+    "history", "failures", "failure_times", "streams", "stream_parts", "failed_messages",
     "records", "jobs", "ready", "claims", "ledger", "attempts", "versions", "kinds", "locks", "removals",
     "notes", "spend", "cache", "attached", "changes", "workers", "keys", "asked", "pauses", "audit",
     "tenants", "holds", "usage", "chunks", "usage_changes",
@@ -223,7 +224,7 @@ def empty(url: str) -> None:
 
 _LEFT = f"""
 select 'drop table {{}} cascade', schemaname, tablename from pg_tables
-where schemaname = 'evervec' and tablename like 'points%'
+where schemaname = 'evervec' and tablename ~ '^points_[0-9]+$'
 or schemaname = 'public' and tablename <> 'test_clock'
 union all
 select 'drop index {{}}', schemaname, indexname from pg_indexes

@@ -157,7 +157,7 @@ def test_a_dry_run_and_a_run_leave_pgai_as_it_was_until_told(pgai: App, ev: Ever
     report = take_over(ev, dry_run=True)
     assert (report.taken, report.left) == (1, 1)
     assert any("create trigger" in statement for statement in report.sql)
-    assert ev.tables.attached() == []
+    assert ev.attachments.attached() == []
     assert ev.records("blog") == []
     take_over(ev)
     assert its_own() == before

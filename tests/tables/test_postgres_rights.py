@@ -95,11 +95,11 @@ def test_a_right_that_was_taken_away_is_told_and_stops_nothing_else(roles: Roles
         ev.add("note", "goes on", id="n")
         ev.process_all()
         assert ev.get("note", "n").embedded  # type: ignore[union-attr]
-        told = str(ev.tables.trouble(ev.tables.by_kind()["item"]))
+        told = str(ev.attachments.trouble(ev.attachments.by_kind()["item"]))
         assert "may not read id, body of items" in told
         assert "GRANT SELECT ON public.items" in told
         owner.execute(f"grant select (id, body) on items to {roles.setup}")  # columns are enough
-        assert ev.tables.trouble(ev.tables.by_kind()["item"]) is None
+        assert ev.attachments.trouble(ev.attachments.by_kind()["item"]) is None
         ev.queue.retry_failed()
 
 

@@ -75,7 +75,7 @@ def test_what_is_truncated_while_a_worker_reads_it_does_not_come_back(
     jobs = ev.pipeline.claim(10)
     batch, _ = ev.pipeline.prepare(jobs)  # has read the row, and not written it yet
     app.execute("truncate items")
-    ev.tables.follow()
+    ev.attachments.follow()
     ev.pipeline.embed(batch)
     ev.pipeline.write(batch)
     assert texts(ev) == {}
@@ -198,7 +198,7 @@ def test_a_table_that_became_a_partition_is_told(app: App, ev: Evervec) -> None:
     table(app, ev)
     app.execute("create table whole (id int primary key, body text) partition by range (id)")
     app.execute("alter table whole attach partition items for values from (0) to (10)")
-    trouble = str(ev.tables.trouble(ev.tables.by_kind()["item"]))
+    trouble = str(ev.attachments.trouble(ev.attachments.by_kind()["item"]))
     assert "lacks the trigger" in trouble
     ev.attach("items", kind="item", text="body")
     app.execute("insert into whole values (1, 'text')")
@@ -208,10 +208,10 @@ def test_a_table_that_became_a_partition_is_told(app: App, ev: Evervec) -> None:
 def test_a_disabled_trigger_is_told_as_such(app: App, ev: Evervec) -> None:
     table(app, ev)
     app.execute("alter table items disable trigger user")
-    assert "disabled" in str(ev.tables.trouble(ev.tables.by_kind()["item"]))
+    assert "disabled" in str(ev.attachments.trouble(ev.attachments.by_kind()["item"]))
     app.execute("insert into items values (1, 'unseen')")
     ev.attach("items", kind="item", text="body")  # makes new ones
-    assert ev.tables.trouble(ev.tables.by_kind()["item"]) is None
+    assert ev.attachments.trouble(ev.attachments.by_kind()["item"]) is None
     assert texts(ev) == {"1": "unseen"}
 
 
@@ -224,7 +224,9 @@ def test_a_column_that_is_dropped_does_not_stop_the_application(app: App, ev: Ev
     app.execute("insert into items values (3, 'new')")
     app.execute("update items set body = 'changed' where id = 1")
     app.execute("delete from items where id = 2")
-    assert "no longer has the column extra" in str(ev.tables.trouble(ev.tables.by_kind()["item"]))
+    assert "no longer has the column extra" in str(
+        ev.attachments.trouble(ev.attachments.by_kind()["item"])
+    )
     ev.process_all()
     assert {r.id for r in ev.records("item")} == {"1", "2"}, "nothing is thrown away meanwhile"
     ev.attach("items", kind="item", text="body")
@@ -240,7 +242,7 @@ def test_a_column_of_another_type_is_followed_but_a_key_is_told(app: App, ev: Ev
     assert texts(ev) == {"1": "14", "2": "13"}
     app.execute("alter table items alter id type text using 'n' || id")
     app.execute("update items set body = 15 where id = 'n1'")
-    told = str(ev.tables.trouble(ev.tables.by_kind()["item"]))
+    told = str(ev.attachments.trouble(ev.attachments.by_kind()["item"]))
     assert "the type of the key of items changed from integer to text: attach it again" in told
     ev.attach("items", kind="item", text="body")
     assert texts(ev) == {"n1": "15", "n2": "13"}
@@ -254,7 +256,7 @@ def test_a_dropped_table_keeps_its_records_until_it_is_detached(app: App, ev: Ev
     app.execute("drop table items")
     ev.process_all()
     assert ev.get("item", 1).text == "text"  # type: ignore[union-attr]
-    assert "is gone" in str(ev.tables.trouble(ev.tables.by_kind()["item"]))
+    assert "is gone" in str(ev.attachments.trouble(ev.attachments.by_kind()["item"]))
     assert ev.detach("items") == 1
     assert texts(ev) == {}
 

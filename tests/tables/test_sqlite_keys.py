@@ -47,7 +47,7 @@ class Keys:
         assert self.ids() == []
 
     def troubles(self) -> list[str]:
-        return list(self.ev.tables.troubles())
+        return list(self.ev.attachments.troubles())
 
 
 @pytest.fixture
@@ -113,12 +113,12 @@ def test_a_key_that_cannot_be_an_id_is_set_aside(
     assert keys.ids() == others
     (trouble,) = keys.troubles()
     assert trouble.startswith("1 row of t cannot be indexed")
-    (attached,) = keys.ev.tables.attached()
-    assert keys.ev.tables.set_aside(attached.attachment)
+    (attached,) = keys.ev.attachments.attached()
+    assert keys.ev.attachments.set_aside(attached.attachment)
     keys.app.execute("delete from t where id = ?", (odd,))
     assert keys.ids() == others
     assert keys.troubles() == []
-    assert keys.ev.tables.set_aside(attached.attachment) is None
+    assert keys.ev.attachments.set_aside(attached.attachment) is None
 
 
 def test_a_key_that_is_no_utf8_is_set_aside(keys: Keys) -> None:

@@ -129,7 +129,7 @@ def rewritten_under_load(
         workers = [worker(), worker()]
         with writer:
             end = time.monotonic() + seconds
-            while time.monotonic() < end or not ev.tables.attached()[0].backfilled:
+            while time.monotonic() < end or not ev.attachments.attached()[0].backfilled:
                 workers[0].at("embedding")  # it is at work, and is killed wherever it comes to
                 threading.Event().wait(kill_every)
                 workers.pop(0).kill()

@@ -152,3 +152,18 @@ def test_it_makes_do_with_the_threads_that_there_are(
     floor.until("a1")
     with pytest.raises(RuntimeError):
         FairPool(4).submit("a", floor.work("a2"))
+
+
+def test_few_calls_begin_at_once_and_one_that_takes_long_holds_nobody_back(floor: Floor) -> None:
+    clock = Clock()
+    pool = FairPool(8, clock=clock, at_once=2)
+    for n in range(4):
+        pool.submit("a", floor.work(f"a{n}"))
+    floor.until("a0", "a1")
+    assert (pool.running, pool.waiting) == (2, 2)
+    floor.release("a0")
+    floor.until("a2")
+    assert (pool.running, pool.waiting) == (2, 1)
+    clock.move(1)
+    floor.until("a3")
+    assert pool.running == 3

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import evervec
-from evervec import StoreError
-from evervec.opening import leaving_no_empty_store, plan_attachment
+from evervec import Estimate, StoreError
+from evervec.facade.dry_run import plan_attachment
+from evervec.opening import leaving_no_empty_store
 from evervec.settings import Settings
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.schema import upgrade
@@ -75,8 +76,10 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
         conn.execute("insert into docs values (1, 'tea')")
     conn.close()
     before = path.read_bytes()
-    made, rows = plan_attachment(path, attachment("docs", "doc", "id", "body"), Settings.load({}))
-    assert (len(made.sql), rows) == (3, 1)
+    wanted = attachment("docs", None, "id", "body")
+    made = plan_attachment(path, wanted, Settings.load({}), "hashing")
+    assert (made.kind, len(made.sql)) == ("docs", 3)
+    assert made.estimate == Estimate(records=1, chunks=1, tokens=2, money=0.0, seconds=None)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["app.db"]
 

@@ -25,7 +25,7 @@ import pytest
 from evervec import EvervecError
 from evervec.chunking import ContentChunker, SizeChunker, structure
 from evervec.chunking.structure import blocks
-from evervec.cli.files import visible_text
+from evervec.files.html import read_html
 from evervec.indexes import facts
 from evervec.indexes.facts import facts_of
 from evervec.model.filters import Conditions, matches, parse_filter, read_filter
@@ -349,7 +349,7 @@ def test_the_other_end_of_a_fence_is_the_next_that_can_be() -> None:
 
 @pytest.mark.parametrize("unit", ["<b> </b>", "<p> ", "a\n", "<br>", " "])
 def test_pages(unit: str) -> None:
-    assert_linear(steps_of(lambda n: unit * n, visible_text))
+    assert_linear(steps_of(lambda n: unit * n, read_html))
 
 
 # what routes read

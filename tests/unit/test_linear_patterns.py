@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,17 @@ from support.backtracking import Matcher, steps, with_deep_stack
 SOURCE = Path(evervec.__file__).parent
 SIZE = 32
 MOST = 100_000
+DJANGO = "evervec.integrations.django"
 FRAMES = [("", ""), ("#  a", "!")]
 
 
-def compiled() -> Iterator[tuple[str, re.Pattern[str]]]:
-    """The patterns that modules keep, and those that are compiled where they are used."""
+def compiled() -> Iterator[tuple[str, re.Pattern[Any]]]:
+    """The patterns that modules keep, and those that are compiled where they are used.
+
+    Modules of the Django application are read but not imported: they need a project's settings.
+    """
     for module in pkgutil.walk_packages(evervec.__path__, "evervec."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and DJANGO not in module.name:
             for name, value in vars(importlib.import_module(module.name)).items():
                 for each in value if isinstance(value, tuple) else (value,):
                     if isinstance(each, re.Pattern):
@@ -38,7 +43,7 @@ def compiled() -> Iterator[tuple[str, re.Pattern[str]]]:
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name("re"), attr=attr),
                     args=[ast.Constant(value=str() as text), *_],
-                ) if attr not in ("escape", "compile"):
+                ) if attr != "escape" and (attr != "compile" or "django" in path.parts):
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", re.compile(text)
 
 
@@ -46,7 +51,15 @@ def compiled() -> Iterator[tuple[str, re.Pattern[str]]]:
 def patterns() -> dict[tuple[str, int], tuple[str, re.Pattern[str]]]:
     """Not parameters of the tests: to find them imports all of evervec, which each process of a run
     would do before its first test."""
-    return {(p.pattern, p.flags): (name, p) for name, p in compiled()}
+    return {(p.pattern, p.flags): (name, p) for name, p in map(_of_text, compiled())}
+
+
+def _of_text(found: tuple[str, re.Pattern[Any]]) -> tuple[str, re.Pattern[str]]:
+    """A pattern of bytes as the same pattern of a text."""
+    name, pattern = found
+    if isinstance(pattern.pattern, bytes):
+        pattern = re.compile(pattern.pattern.decode("ascii"), pattern.flags | re.ASCII)
+    return name, pattern
 
 
 def signs(pattern: re.Pattern[str]) -> list[str]:

@@ -339,3 +339,11 @@ def test_a_failure_of_one_who_lost_the_lease_counts_as_lost(memory: World) -> No
     memory.ev.queue.recover_stuck()
     written = step(memory.ev, jobs)
     assert (written.lost, written.succeeded, written.retried, written.failed) == (2, 0, 0, 0)
+
+
+def test_jobs_that_were_claimed_before_a_restart_can_be_prepared(file_world: World) -> None:
+    """The process that prepares them has not claimed anything itself."""
+    file_world.ev.add(KIND, paragraph("one"), id="1")
+    jobs = file_world.ev.pipeline.claim(1)
+    batch, rest = file_world.open().pipeline.prepare(jobs)
+    assert (batch.jobs, rest) == (jobs, [])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import evervec
+from evervec import JobFilter, Status
 from evervec.indexes.sqlite import SqliteIndex
 from evervec.stores.sqlite.engine import SQL as STORE
 from support.world import KIND, ScriptedEmbedder, fail_for_good, work
@@ -27,6 +28,9 @@ LARGE = (
     "evervec_cache",
     "evervec_words",
     "evervec_rewritten",
+    "evervec_history",
+    "evervec_failures",
+    "evervec_failure_times",
 )
 ALIASES = {
     "j": "evervec_jobs", "r": "evervec_records", "l": "evervec_ledger", "a": "evervec_attempts"
@@ -71,7 +75,7 @@ HOT: dict[str, Query] = CLAIM | {
     "finish": (lambda: STORE.finish, (NOW, 1, 1)),
     "put_ledger": (lambda: STORE.put_ledger, (1, 1, 1, b"", None)),
     "drop_ledger": (lambda: STORE.drop_ledger, (1, 1, 1)),
-    "put_back": (lambda: STORE.put_back, ("pending", NOW, 1, 0, "error", None, 1)),
+    "put_back": (lambda: STORE.put_back, ("pending", NOW, 1, 0, "error", None, None, 1)),
     "doubt_ledger": (lambda: STORE.doubt_ledger, (1, NUMBERS)),
     "owed": (lambda: STORE.owed, (NUMBERS,)),
     "held_version": (lambda: STORE.held_version, (1, NOW)),
@@ -89,7 +93,8 @@ HOT: dict[str, Query] = CLAIM | {
     "purge_failed": (lambda: STORE.purge_jobs, ("failed", NOW, "default", 0, 100)),
     "purge_attempts": (lambda: STORE.purge_attempts, (NOW, 100)),
     "purge_removed": (lambda: STORE.purge_removed, (NOW, 100)),
-    "forgotten": (lambda: STORE.forgotten, (NOW, 100)),
+    "tombstones": (lambda: STORE.tombstones, (NOW, 0.0, 1, 100)),
+    "forgotten": (lambda: STORE.forgotten, (NUMBERS, NOW)),
     "forget_records": (lambda: STORE.forget_records, (NUMBERS,)),
     "forget_ledger": (lambda: STORE.forget_ledger, (NUMBERS,)),
     "forget_points": (lambda: STORE.forget_points, (NUMBERS,)),
@@ -101,7 +106,7 @@ HOT: dict[str, Query] = CLAIM | {
     "trim_cache": (lambda: STORE.trim_cache, (1000,)),
     "jobs_by_id": (lambda: SELECT_JOBS + STORE.jobs_by_id, (NUMBERS,)),
     "finish_untouched": (lambda: STORE.finish_untouched, (NOW, NUMBERS, "token")),
-    "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", NUMBERS)),
+    "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", None, NUMBERS)),
     "job_by_id": (lambda: SELECT_JOBS + STORE.job_by_id, (1, "default")),
     "history": (lambda: STORE.history, ("default", KIND, "1")),
     "holdings": (lambda: STORE.holdings, ("default",)),
@@ -145,6 +150,8 @@ HOT: dict[str, Query] = CLAIM | {
     "ledgers": (lambda: STORE.ledgers, (NUMBERS, NUMBERS)),
     "entries": (lambda: STORE.entries, ("default", KIND, IDS, 1)),
     "exported": (lambda: STORE.exported, ("default", KIND, 1, "1", 100)),
+    "sampled": (lambda: STORE.sampled, ("default", KIND, 1, "1", 100)),
+    "last_id": (lambda: STORE.last_id, ("default", KIND)),
     "given": (lambda: STORE.given, ("model", NUMBERS)),
     "replace_given": (lambda: STORE.replace_given, (NUMBERS,)),
     "drop_given": (lambda: STORE.drop_given, (1, 1)),
@@ -167,6 +174,28 @@ HOT: dict[str, Query] = CLAIM | {
     "held": (lambda: INDEX.held, (0, None, 1, None)),
     "strays": (lambda: INDEX.strays, (NUMBERS, None)),
     "drop_strays": (lambda: INDEX.drop_strays, (1, "default", 100)),
+    "buckets": (lambda: STORE.buckets, ("default", 60, 0, 10**10, None)),
+    "buckets_of_kind": (lambda: STORE.buckets, ("", 60, 0, 10**10, KIND)),
+    "bucket_kinds": (lambda: STORE.bucket_kinds, ("default", 3600, 0)),
+    "purge_buckets": (lambda: STORE.purge_buckets, (60, 0)),
+    "first_records": (lambda: STORE.first_records, ("default", KIND, "1", 1000)),
+    "set_priorities": (lambda: STORE.set_priorities, (1, NUMBERS)),
+    "retry_many": (lambda: STORE.retry_many, (NOW, NUMBERS)),
+    "job_saved": (lambda: STORE.job_saved, (1,)),
+    "latest_attempts": (lambda: STORE.latest_attempts, (1, 1, NOW, 100)),
+    "count_upto": (lambda: STORE.count_upto, ("pending", "default", 1000)),
+    "open_jobs": (lambda: STORE.open_jobs, (1, 1000)),
+    "queue_depths": (lambda: STORE.queue_depths, ()),
+    "count_alike": (lambda: STORE.count_alike, ("f", "default", 1000)),
+    "failures": (lambda: STORE.failures, ("default", None, 0, 50)),
+    "latest_failures": (lambda: STORE.latest_failures, (None, 0, 50)),
+    "failure_times": (lambda: STORE.failure_times, ('["f"]', 0)),
+    "surplus_failures": (lambda: STORE.surplus_failures, ("default", 300)),
+    "drop_failures": (lambda: STORE.drop_failures, ("default", '["f"]')),
+    "drop_failure_times": (lambda: STORE.drop_failure_times, ("default", '["f"]')),
+    "purge_failures": (lambda: STORE.purge_failures, (NOW,)),
+    "purge_failure_times": (lambda: STORE.purge_failure_times, (0,)),
+    "dismiss_failures": (lambda: STORE.dismiss_failures, (NOW, "f", "default")),
 }
 
 
@@ -207,7 +236,7 @@ def whole_tables(steps: list[str]) -> list[str]:
     return found
 
 
-LIMITED = {"purge_attempts", "recent_pace"}
+LIMITED = {"purge_attempts", "recent_pace", "latest_failures"}
 """They walk a table by its key, and their own limit ends the walk."""
 
 
@@ -233,7 +262,7 @@ def test_a_claim_sorts_nothing(conn: sqlite3.Connection, name: str) -> None:
     "name",
     [
         "expired", "purge_done", "purge_failed", "feed", "feed_part", "points_between", "held",
-        "expected",
+        "expected", "sampled", "last_id",
     ],
 )  # fmt: skip
 def test_batches_come_in_the_order_of_their_index(conn: sqlite3.Connection, name: str) -> None:
@@ -263,7 +292,14 @@ def ev(tmp_path: Path) -> Iterator[evervec.Evervec]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"kind": KIND}, {"after": (KIND, "5")}, {"embedded": False}, {"filter": {"a": 1}}],
+    [
+        {},
+        {"kind": KIND},
+        {"after": (KIND, "5")},
+        {"kind": KIND, "after": (KIND, "5")},
+        {"embedded": False},
+        {"filter": {"a": 1}},
+    ],
     ids=str,
 )
 def test_listing_records_walks_their_key(ev: evervec.Evervec, options: dict[str, Any]) -> None:
@@ -277,6 +313,29 @@ def test_listing_jobs_by_status_walks_their_index(ev: evervec.Evervec, status: s
     (steps,) = traced(ev, "evervec_jobs", lambda: ev.queue.jobs(status=status))
     assert whole_tables(steps) == [], steps
     assert not [text for text in steps if "TEMP B-TREE" in text], steps
+
+
+@pytest.mark.parametrize("tenant", ["default", None])
+@pytest.mark.parametrize("status", list(Status))
+def test_a_filter_searches_the_index_of_a_status_or_the_newest(
+    ev: evervec.Evervec, status: Status, tenant: str | None
+) -> None:
+    wanted = JobFilter(status=status, kind=KIND, prefix="1", error="bad", older_than=1)
+    plans = traced(ev, "evervec_jobs", lambda: ev.queue_of(tenant).jobs_where(wanted))
+    assert len(plans) == (1 if status is not Status.DONE else 3 if tenant else 2)
+    for steps in plans:
+        walked = whole_tables(steps)
+        newest = status is Status.DONE and walked == ["SCAN j"]  # by its key, up to the limit
+        assert walked == [] or newest, steps
+
+
+@pytest.mark.parametrize("tenant", ["default", None])
+def test_the_dead_letters_of_a_group_are_found_by_their_index(
+    ev: evervec.Evervec, tenant: str | None
+) -> None:
+    wanted = JobFilter(fingerprint="f")
+    (steps,) = traced(ev, "evervec_jobs", lambda: ev.queue_of(tenant).jobs_where(wanted))
+    assert any("evervec_jobs_alike" in step for step in steps), steps
 
 
 def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) -> None:
@@ -293,6 +352,7 @@ def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     # a migration looks at all of its kind, and only then
     parts |= {"to_appear", "stray_boxes", "progress", "version_jobs", "behind", "drop_version_jobs",
               "version_records", "drop_points", "drop_removals"}  # fmt: skip
+    parts |= {"add_buckets", "note_depths", "add_failures", "add_failure_times"}  # insert
     parts |= {"any_known", "delete_records"}  # other engines
     parts |= {"add_words", "count_idle_notes", "drop_idle_notes"}  # in maintenance
     parts |= {"holdings", "count_records"}  # count all that a tenant has

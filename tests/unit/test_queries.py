@@ -204,14 +204,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "history": (
         "attempt", "seq", "worker", "started_at", "finished_at", "outcome", "error",
-        "chunks_embedded", "chunks_reused", "tokens",
+        "chunks_embedded", "chunks_reused", "tokens", "embedded_at",
     ),
     "collections": (
         "version", "kind", "state", "chunker", "app", "cut_since", "name", "provider", "model",
         "dimensions", "base", "gain", "days",
     ),
     "holdings": ("kind", "name", "items", "last_sync_at"),
-    "workers": ("worker", "version", "started_at", "seen_at", "held", "done"),
+    "workers": ("worker", "version", "started_at", "seen_at", "held", "done", "paused"),
     "spent": ("tokens", "money"),
     "cached": ("hash", "vector"),
     "ledgers": ("record", "chunks"),

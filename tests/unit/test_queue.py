@@ -15,7 +15,8 @@ from evervec import (
     ProviderUnavailable,
     Status,
 )
-from evervec.queue.queue import Queue, moment, worker_name
+from evervec.queue.management import moment, worker_name
+from evervec.queue.queue import Queue
 from evervec.records.drafts import LONGEST_ID, LONGEST_NAME
 from support.world import DAY, KIND, START, World, add_all, claim_one, fail_for_good, job_of, work
 

@@ -22,6 +22,7 @@ LOCAL = {
     "register": "kinds are Python objects of a process",
     "kinds": "rescoring is set by the process that has the kinds",
     "draft": "used by the service",
+    "reads_fields": "used by followers of change streams",
     "prepare": "used by searches that embed their query apart",
     "limits": "GET /v1/tenants, of platform admins",
     "set_limits": "PUT /v1/tenants, of platform admins",
@@ -34,9 +35,13 @@ LOCAL = {
     "backfill": "workers do it; `evervec backfill` where the kinds are",
     "alerts": "/metrics",
     "attach": "`evervec attach`, by the owner of the database",
+    "attach_again": "`evervec attach --again`, by the owner of the database",
     "detach": "`evervec detach`, by the owner of the database",
+    "tables": "`evervec tables`, by the owner of the database",
     "export": "`evervec export`, beside the store: files are of a machine",
     "import_": "`evervec import`, beside the store: files are of a machine",
+    "export_pending": "`evervec export --pending`, beside the store",
+    "import_vectors": "`evervec import --vectors`, beside the store",
     "chunks": "the chunkers of kinds are Python objects of a process",
 }
 QUEUE_LOCAL = {
@@ -56,11 +61,11 @@ QUEUE_LOCAL = {
 }
 ARGUMENTS = {
     "conn": "a transaction of this process",
-    "if_seq": "an HTTP header; the library has `conn=`",
     "rows": "rows of the application's tables stay with it",
     "progress": "a function of this process",
     "all_tenants": "a client has the tenant of its key",
     "own": "a client has the tenant of its key",
+    "discreet": "the service decides by the key",
 }
 """arguments of one way only"""
 OF_A_METHOD = {
@@ -87,7 +92,7 @@ def arguments(method: Any) -> dict[str, tuple[Any, Any]]:
 
 
 PAIRS = [
-    (Evervec, AsyncEvervec, {"prepare": "used by the search"}),
+    (Evervec, AsyncEvervec, {"prepare": "used by the search", "reads_fields": "used by followers"}),
     (Queue, AsyncQueue, {}),
     (Migration, AsyncMigration, {"timed_out": "used by the wait of both"}),
     (Evervec, Client, LOCAL),

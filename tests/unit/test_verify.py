@@ -174,6 +174,23 @@ def test_points_of_several_unknown_versions_are_counted_together(
     assert asked == ["default"] * 4, "each time twice, for a version that just came or went"
 
 
+def test_an_empty_kind_means_the_points_of_unknown_versions(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_all(memory.ev, KIND, "alpha", "beta")
+    work(memory.ev)
+    (version,) = [c.version for c in memory.ev.store.versions.collections()]
+    strays = [Stray(version, "default", 2), Stray(99, "default", 3)]
+    monkeypatch.setattr(memory.ev.index, "strays", lambda known, tenant: strays)
+    dropped: list[Stray] = []
+    monkeypatch.setattr(memory.ev.index, "drop_strays", dropped.extend)
+    report = memory.ev.verify(repair=True, kind="", faults=["stale"])
+    assert (report.found, report.checked, dropped) == ({"misplaced": 3}, 0, [])
+    memory.ev.verify(repair=True, kind="", faults=["misplaced"])
+    assert dropped == strays[1:]
+    assert memory.ev.verify(kind=KIND).found == {"misplaced": 2}
+
+
 def test_what_is_written_again_may_be_written_before_its_tombstones_are_gone(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +212,9 @@ def test_tables_are_compared_for_the_same_tenant_and_counted_with_the_rest(
 ) -> None:
     asked: list[tuple[str | None, bool]] = []
 
-    def compare(tables: object, tenant: str | None, findings: Findings, *, repair: bool) -> None:
+    def compare(
+        tables: object, tenant: str | None, findings: Findings, *, repair: bool, **chosen: object
+    ) -> None:
         asked.append((tenant, repair))
         findings.repaired += 1
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import evervec
 from evervec import Evervec
 from evervec.model.filters import parse_filter
 from evervec.stores.sqlite import postings, records, word_blocks
+from evervec.stores.sqlite.postings import Directory
 from evervec.stores.sqlite.ranking import K1, MOST, B, rarity_of
 from evervec.stores.sqlite.tokens import Tokens, number_of
 from support.seeds import some_of
@@ -254,7 +256,8 @@ def test_notes_of_purged_records_do_not_stay(
 @pytest.mark.parametrize(
     "text",
     ["plain Words, running-wild_and 42x", "Ünïcode naïve café — “quoted” İstanbul ß ﬁ",
-     "日本語 テスト", "x" * 300 + " y", "áb é̂", "١٢٣ m² ½", "", "--- …"],
+     "日本語 テスト", "x" * 300 + " y", "7 007 2019 " + "1" * 300,
+     "12s 100ing 5ed 1e9 v2", "áb é̂", "١٢٣ m² ½", "", "--- …"],
 )  # fmt: skip
 def test_texts_are_split_as_the_index_splits_them(text: str) -> None:
     with evervec.open("memory:", embedder="noop") as ev:
@@ -268,6 +271,14 @@ def test_texts_are_split_as_the_index_splits_them(text: str) -> None:
     words, counts = Tokens().split([text])
     assert counts.tolist() == [len(rows)]
     assert sorted(words.tolist()) == sorted(number_of(term) for (term,) in rows)
+
+
+def test_numbers_do_not_fill_the_cache_of_words() -> None:
+    tokens = Tokens()
+    first, _ = tokens.split(["tea 1", "tea 2"])
+    again, _ = tokens.split(["2 tea"])
+    assert set(again.tolist()) < set(first.tolist())
+    assert tokens._known.keys() == {"tea"}
 
 
 def test_changes_and_other_parts_that_are_written_meanwhile_are_kept(
@@ -341,3 +352,62 @@ def test_maintenance_of_unchanged_parts_reads_and_writes_nothing(
         add(ev, truth, str(id), drawn(draw))
     ev.store.records.tend()  # type: ignore[attr-defined]
     assert counts(ev) == (2, 0)
+
+
+def test_parts_are_compared_without_the_write_lock(
+    reopen: Callable[[], Evervec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many parts that takes long, and others would wait."""
+    ev, other = reopen(), reopen()
+    truth = full(ev)
+    are_latest = postings.are_latest
+    written: list[str] = []
+
+    def meanwhile(directories: Any) -> Any:
+        written.append(str(100 + len(written)))
+        add(other, truth, written[-1], ("", "ba zu"))
+        return are_latest(directories)
+
+    monkeypatch.setattr("evervec.stores.sqlite.word_parts.are_latest", meanwhile)
+    for id in range(32):
+        add(ev, truth, str(id), ("", "ba"))
+    ev.store.tend()
+    assert written
+    for process in (ev, other, reopen()):
+        compare(process, truth, "ba zu", 50)
+
+
+def test_parts_that_another_process_wrote_meanwhile_are_compared_again(
+    reopen: Callable[[], Evervec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ev, other = reopen(), reopen()
+    truth = full(ev)
+    for id in range(32):
+        add(ev, truth, str(id), ("", "ba"))
+    are_latest = postings.are_latest
+
+    def overtaken(directories: Any) -> Any:
+        monkeypatch.setattr("evervec.stores.sqlite.word_parts.are_latest", are_latest)
+        for id in range(32):
+            add(other, truth, str(id), ("", "zu"))
+        other.store.tend()
+        return are_latest(directories)
+
+    monkeypatch.setattr("evervec.stores.sqlite.word_parts.are_latest", overtaken)
+    ev.store.tend()
+    assert counts(ev)[0] <= 8
+    for process in (ev, other, reopen()):
+        compare(process, truth, "ba zu", 50)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_latest_entry_of_each_record_is_found(seed: int) -> None:
+    draw = random.Random(seed)
+    parts = [
+        [draw.randrange(12) for _ in range(draw.randrange(5))] for _ in range(draw.randrange(5))
+    ]
+    found = postings.are_latest(
+        [Directory(np.array(part, np.int64), np.ones(len(part), np.int32)) for part in parts]
+    )
+    entries = list(itertools.chain.from_iterable(parts))
+    assert found.tolist() == [one not in entries[n + 1 :] for n, one in enumerate(entries)]

@@ -91,7 +91,7 @@ def test_every_write_asks_whether_its_kind_may_be_written(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(memory.ev.tables, "check_writable", asked.append)
+    monkeypatch.setattr(memory.ev.attachments, "check_writable", asked.append)
     memory.ev.add("page", "alpha", id="1")
     list(memory.ev.add_many("task", ["beta"]))
     assert asked == ["page", "task"]

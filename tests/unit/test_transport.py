@@ -1,0 +1,124 @@
+"""The head of a response travels with its body, and no byte is lost or out of order."""
+
+import asyncio
+from typing import Any
+
+from evervec.server.transport import JoiningTransport
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
+
+
+class Wire:
+    """A transport that keeps what is sent at once."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def writelines(self, parts: Any) -> None:
+        self.sent.append(b"".join(parts))
+
+    def close(self) -> None:
+        self.sent.append(b"closed")
+
+    def abort(self) -> None:
+        self.sent.append(b"aborted")
+
+    def write_eof(self) -> None:
+        self.sent.append(b"eof")
+
+    def get_write_buffer_size(self) -> int:
+        return 7
+
+
+class Turns:
+    """An event loop whose next turn a test makes."""
+
+    def __init__(self) -> None:
+        self.later: list[Any] = []
+
+    def call_soon(self, do: Any) -> Any:
+        self.later.append(do)
+        return self
+
+    def cancel(self) -> None:
+        self.later.clear()
+
+    def turn(self) -> None:
+        for do in list(self.later):
+            do()
+
+
+def pair() -> tuple[JoiningTransport, Wire, Turns]:
+    wire, loop = Wire(), Turns()
+    return JoiningTransport(wire, loop), wire, loop  # type: ignore[arg-type]
+
+
+def test_a_head_is_sent_with_its_body() -> None:
+    transport, wire, loop = pair()
+    for body in (b"body", b"more"):
+        transport.write(HEAD)
+        transport.write(body)
+    loop.turn()
+    assert wire.sent == [HEAD + b"body", HEAD + b"more"]
+
+
+def test_a_head_whose_body_is_late_is_sent_in_the_next_turn() -> None:
+    transport, wire, loop = pair()
+    transport.write(HEAD)
+    assert wire.sent == []
+    assert transport.get_write_buffer_size() == len(HEAD) + 7
+    loop.turn()
+    transport.write(b"body")
+    loop.turn()
+    assert wire.sent == [HEAD, b"body"]
+    assert transport.get_write_buffer_size() == 7
+
+
+def test_a_head_is_sent_before_the_connection_ends() -> None:
+    for end, said in (("close", b"closed"), ("write_eof", b"eof")):
+        transport, wire, loop = pair()
+        transport.write(HEAD)
+        getattr(transport, end)()
+        loop.turn()
+        assert wire.sent == [HEAD, said]
+
+
+def test_bodies_that_look_like_heads_keep_their_order() -> None:
+    transport, wire, loop = pair()
+    for data in (HEAD, HEAD, HEAD, b"", b"end\r\n\r\n"):
+        transport.write(data)
+    loop.turn()
+    assert b"".join(wire.sent) == 3 * HEAD + b"end\r\n\r\n"
+
+
+def test_other_calls_reach_the_connection() -> None:
+    transport, wire, _ = pair()
+    transport.abort()
+    assert wire.sent == [b"aborted"]
+
+
+async def send(*parts: bytes) -> bytes:
+    """What a client receives over a real connection."""
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            joined = JoiningTransport(transport, asyncio.get_running_loop())
+            for part in parts:
+                joined.write(part)
+            joined.close()
+
+    server = await asyncio.get_running_loop().create_server(Server, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    received = await reader.read()
+    writer.close()
+    server.close()
+    return received
+
+
+def test_a_client_receives_all_of_a_large_response() -> None:
+    body = bytes(range(256)) * 20_000
+    assert asyncio.run(send(HEAD, body)) == HEAD + body
+    assert asyncio.run(send(HEAD)) == HEAD
