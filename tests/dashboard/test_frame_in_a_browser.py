@@ -146,6 +146,26 @@ def test_an_update_keeps_the_focus_in_a_row_that_moves(visitor: Visitor) -> None
         assert page.evaluate("document.activeElement.id") == "to-c"
 
 
+def test_an_opened_action_does_not_become_another(visitor: Visitor) -> None:
+    page = visitor.go("/")
+    page.evaluate("disconnect()")
+    action = '<details data-key="step-{0}"><summary>{0}</summary>sure?</details>'
+    page.evaluate("update", action.format("switch"))
+    page.get_by_text("switch").click()
+    page.evaluate("update", action.format("retire"))
+    expect(page.locator("#live details")).not_to_have_attribute("open", "")
+
+
+def test_a_denied_clipboard_is_gone_around(visitor: Visitor) -> None:
+    page = visitor.go("/")
+    page.evaluate(
+        "void (navigator.clipboard.writeText = async () => { throw new Error('denied'); })"
+    )
+    page.evaluate("void (document.execCommand = (what) => (window.done = what))")
+    page.evaluate("copy('text')")
+    assert page.evaluate("window.done") == "copy"
+
+
 def test_an_update_keeps_the_selection(visitor: Visitor) -> None:
     page = visitor.go("/")
     page.evaluate("disconnect()")

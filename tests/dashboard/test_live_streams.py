@@ -66,6 +66,18 @@ def test_a_change_is_sent_and_nothing_else(ev: Evervec, served: Served) -> None:
         assert next(following) != first
 
 
+def test_who_joins_a_feed_gets_nothing_older_than_the_own_page(
+    ev: Evervec, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LEAST_SECONDS", 1.0)
+    first, second = person(served), person(served)
+    with first.watch() as stream:
+        before = next(events(stream))
+        ev.add("note", "new", id="1")  # within the second in which nothing is rendered again
+        with second.watch() as later:
+            assert next(events(later)) != before
+
+
 def test_a_store_that_fails_is_said_and_recovers(
     ev: Evervec, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

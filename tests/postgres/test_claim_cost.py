@@ -13,15 +13,14 @@ CLAIM = (
 
 
 def pages_of_a_claim(world: World, url: str) -> int:
-    """The pages that the next claim looks at; nothing is claimed."""
+    """The pages that the next claim looks at; nothing is claimed. It is the least of several: the
+    first one also reads what the function says, and one after a run of autovacuum the catalogue."""
     asked = (world.ev.store.now(), world.ev.store.leases.turns.after)  # type: ignore[attr-defined]
     with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as conn:
-        for _ in range(2):  # the first time it also reads what the function says
-            plan = conn.execute(CLAIM, asked).fetchone()
+        plans = [conn.execute(CLAIM, asked).fetchone() for _ in range(5)]
         conn.rollback()
-    assert plan is not None
-    top = plan[0][0]["Plan"]
-    return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
+    tops = [plan[0][0]["Plan"] for plan in plans if plan is not None]
+    return min(int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"]) for top in tops)
 
 
 def delayed_at_every_priority(world: World) -> None:

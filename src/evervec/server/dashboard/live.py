@@ -39,11 +39,17 @@ class _Feed:
         self.number = 0
         self.event = b""
         self.watchers = 0
+        self.joined = 0
+        """how many ever began to watch"""
+        self.known_to = 0
+        """`joined` when the rendering of `event` began: the page that a later watcher was given
+        may be newer than `event`, and must not go back to it"""
         self.changed = asyncio.Event()
 
-    def publish(self, event: bytes) -> None:
-        if event != self.event:
-            self.event = event
+    def publish(self, event: bytes, joined: int) -> None:
+        """Send what was rendered since `joined` watchers, unless all of them have it."""
+        if event != self.event or joined != self.known_to:
+            self.event, self.known_to = event, joined
             self.number += 1
             self.changed.set()
             self.changed = asyncio.Event()
@@ -89,15 +95,19 @@ class Live:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         feed.watchers += 1
+        feed.joined += 1
+        place, sent = feed.joined, b""
+        seen = feed.number
         self._watchers[tenant] += 1
-        seen = 0
         try:
             yield b"retry: 3000\n\n"
             while not self._service.stopping.is_set() and not call.deadline.over:
                 call.restart()
                 if feed.number != seen:
                     seen = feed.number
-                    yield feed.event
+                    if feed.known_to >= place and feed.event != sent:
+                        sent = feed.event
+                        yield sent
                     continue
                 await call.pause(_KEEP_ALIVE, feed.changed, self._service.stopping)
                 if feed.number == seen:
@@ -117,7 +127,8 @@ class Live:
                 mark = await self._current_mark()
                 now = clock()
                 if mark != seen or now >= due:
-                    feed.publish(await self._rendered(render))
+                    joined = feed.joined
+                    feed.publish(await self._rendered(render), joined)
                     seen, rendered = mark, clock()
                     pause = self._pause(rendered - now)
                     due = rendered + max(MOST_SECONDS, pause)

@@ -157,10 +157,16 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// Copying, also over plain HTTP, where navigator.clipboard does not exist ------------------------------
+// Copying, also over plain HTTP, where navigator.clipboard does not exist, and where it is denied -----
 
 async function copy(text) {
-  if (navigator.clipboard && isSecureContext) return navigator.clipboard.writeText(text);
+  if (navigator.clipboard && isSecureContext) {
+    try {
+      return await navigator.clipboard.writeText(text);
+    } catch {
+      // denied by the browser's policy: select and copy instead
+    }
+  }
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "hidden";
