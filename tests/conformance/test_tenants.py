@@ -149,7 +149,7 @@ def test_text_scores_do_not_depend_on_other_tenants(world: World) -> None:
 def test_what_others_have_leaves_room_for_the_tenants_own(world: World, other: Evervec) -> None:
     other.add(KIND, "a zebra, and 東京都は日本の首都です", id="mine")
     work(world.ev)
-    add_all(world.ev, KIND, *["zebra 日本の首都"] * 20)
+    add_all(world.ev, KIND, *["zebra 日本の首都"] * 40)
     work(world.ev)
     for mode, query in (("text", "zebra"), ("text", "本の"), ("semantic", "zebra")):
         assert [hit.id for hit in other.search(query, k=1, mode=mode)] == ["mine"]

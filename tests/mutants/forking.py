@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from hashlib import blake2b
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -60,7 +61,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     began = time.monotonic()
     seen = _Seen(work.with_name("mutants-seen.json"), work / "src")
     new = [item for item in session.items if not seen.knows(item)]
-    _wait(_fork(lambda: _look(session, new, work)))
+    if _wait(_fork(lambda: _look(session, new, work))):
+        raise RuntimeError("the tests could not be run without a mutant")
     seen.add(json.loads((work / "seen.json").read_text()))
     print(f"\n{len(new)} tests looked at, in {time.monotonic() - began:.0f} s", flush=True)
     _warm_up()
@@ -115,7 +117,7 @@ def _look(session: pytest.Session, items: Iterable[pytest.Item], work: Path) -> 
     """Run tests once without a mutant: for how long each good one runs, and what it reaches."""
     outcome: Any = session.config.pluginmanager.get_plugin("mutants-outcome")
     set_mutant_under_test("none")
-    coverage = Coverage(include=[str(work / "src/evervec/*.py")], data_file=None)
+    coverage = Coverage(include=[str(work / "src/evervec/**/*.py")], data_file=None)
     coverage.start()
     seconds: dict[str, float] = {}
     for item in items:
@@ -261,8 +263,7 @@ class _Runner:
     def _found(self, name: str, code: int) -> str:
         if not code:
             return "survived"
-        path = self._failed / name
-        finder = path.read_text() if path.exists() else "?"
+        finder = (self._failed / name).read_text()  # missing only if what tries it is broken
         self._finders[_function(name)][finder] += 1
         return f"{finder} hangs" if code in _HANGS else finder
 
@@ -274,7 +275,7 @@ class _Runner:
         for number in (signal.SIGPROF, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         items = [self._items[test] for test in tests]
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in zip_longest(items, items[1:]):
             path.write_text(item.nodeid)
             for timer, (least, times) in _LIMITS.items():
                 signal.setitimer(timer, least + times * self._seen.seconds[item.nodeid])

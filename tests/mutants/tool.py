@@ -29,32 +29,41 @@ TESTS = {
     "conformance/test_claim conformance/test_fail_release_renew conformance/test_care "
     "conformance/test_finish conformance/test_enqueue conformance/test_recover "
     "conformance/test_stats conformance/test_work_by_hand conformance/test_serving "
-    "conformance/test_tenants conformance/test_box conformance/test_save providers/test_spending",
+    "conformance/test_tenants conformance/test_box conformance/test_save providers/test_spending "
+    "conformance/test_typed_records conformance/test_timeline conformance/test_ways",
     "queue.transitions": "unit/test_transitions unit/test_debts conformance/test_owing_jobs "
     "conformance/test_recover conformance/test_finish conformance/test_fail_release_renew",
     "worker.served": "unit/test_served_versions unit/test_versions_that_wait unit/test_backfill "
     "unit/test_verify unit/test_batch_outcomes faults/test_unreadable_jobs conformance/test_enqueue "
-    "conformance/test_migrate",
+    "conformance/test_migrate "
+    "conformance/test_own_vectors conformance/test_ways",
     "worker.batch": "unit/test_batch_sizes unit/test_batch_outcomes unit/test_progress "
     "unit/test_pipeline conformance/test_finish conformance/test_box providers/test_spending "
-    "providers/test_vector_cache",
+    "providers/test_vector_cache "
+    "conformance/test_timeline conformance/test_own_vectors conformance/test_traces",
     "worker.pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
     "unit/test_batch_outcomes unit/test_pipeline unit/test_progress unit/test_attempts "
     "unit/test_verify faults/test_unreadable_jobs "
     "conformance/test_enqueue conformance/test_box conformance/test_quotas conformance/test_finish "
     "conformance/test_traces conformance/test_migrate conformance/test_work_by_hand "
     "conformance/test_attached_tables conformance/test_fairness "
-    "providers/test_spending providers/test_vector_cache providers/test_budget",
+    "providers/test_spending providers/test_vector_cache providers/test_budget "
+    "conformance/test_own_vectors conformance/test_timeline",
     "worker.index_writer": "unit/test_index_writer conformance/test_fences "
-    "conformance/test_changes_during_a_write conformance/test_owing_jobs conformance/test_finish conformance/test_dropped_versions",
+    "conformance/test_changes_during_a_write conformance/test_owing_jobs conformance/test_finish "
+    "conformance/test_dropped_versions",
     "verify.verify": "unit/test_verify conformance/test_verify conformance/test_verify_beside_work "
     "conformance/test_sabotage conformance/test_tenants conformance/test_delete",
     "verify.diff": "unit/test_comparing unit/test_verify conformance/test_verify",
-    "records.drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds",
-    "records.kinds": "unit/test_kinds unit/test_backfill unit/test_bounds",
+    "records.drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds "
+    "conformance/test_selection conformance/test_delete_version conformance/test_own_vectors",
+    "records.kinds": "unit/test_kinds unit/test_backfill unit/test_bounds "
+    "conformance/test_typed_records unit/test_frames",
     "model.bounds": "unit/test_exact_bounds",
     "records.writer": "unit/test_writing unit/test_drafts unit/test_bad_input conformance/test_save "
-    "conformance/test_quotas conformance/test_box conformance/test_transaction",
+    "conformance/test_quotas conformance/test_box conformance/test_transaction "
+    "conformance/test_records_listing conformance/test_own_vectors conformance/test_delete_version "
+    "conformance/test_ways",
     "model.filters": "unit/test_exact_bounds unit/test_filters",
 }
 """by module, the files of tests that are about it"""

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -285,11 +286,18 @@ def test_a_filter_has_exactly_its_bounds() -> None:
     read_filter({"or": [{"a": 1}, {"b": 2}]}, SETTINGS)  # the group counts as a condition too
     many = {"or": [{"a": 1}, {"b": 2}, {"c": 3}]}
     assert "has 4 conditions" in refusal(read_filter, many, SETTINGS)
+    larger = {"or": [{"a": 1, "b": 2}, {"c": 3}]}
+    assert "has 4 conditions" in refusal(read_filter, larger, SETTINGS)
+    read_filter({"a": {"gt": 1}, "b": 1, "c": 2}, SETTINGS)
+    beside = {"or": [{"a": 1}], "b": {"in": [1, 2, 3, 4, 5]}}
+    assert "with 5 values" in refusal(read_filter, beside, SETTINGS)
     assert "has 3,001 conditions" in refusal(read_filter, {"or": [{}] * 3000}, SETTINGS)
     nested = {"not": {"not": {"a": 1}}}
     assert "is nested 2 deep; at most 1 are allowed (filter_depth)" in refusal(
         read_filter, nested, SETTINGS
     )
+    beside = {"or": [{"not": {"a": 1}}], "not": {"b": 1}}
+    assert "is nested 2 deep" in refusal(read_filter, beside, replace(SETTINGS, filter_conditions=9))
     listed = {"not": {"a": {"not_in": [1, 2, 3, 4, 5]}}}
     assert "with 5 values" in refusal(read_filter, listed, SETTINGS)
     assert "has 13 characters" in refusal(read_filter, {"not": {"abcdef": "abcdefg"}}, SETTINGS)
@@ -307,6 +315,9 @@ def test_a_filter_is_read_into_conditions() -> None:
         Condition("a", "ne", None),
         Group("or", (Group("and", (Condition("b", "eq", 1), Condition("c", "eq", 2))),
                      Group("and", ()))),
+    )  # fmt: skip
+    assert parse_filter({"or": [{"a": 1}, {"b": 2}], "c": 3}) == (
+        Group("or", (Condition("a", "eq", 1), Condition("b", "eq", 2))), Condition("c", "eq", 3),
     )  # fmt: skip
     assert Condition("a", "in", (1, None, "x")).keys == {(float, 1), (str, "x")}
     assert Condition("a", "gt", 1).keys == frozenset()
@@ -337,7 +348,7 @@ def test_a_filter_is_read_into_conditions() -> None:
         ({"not": {"or": [{"a": {"lt": None}}]}}, "filter: 'a'.lt needs a number, a date or text"),
         (
             {"a": {"like": 5}},
-            "filter: 'a': unknown operator 'like'; choose one of eq, ne, in, not_in, exists",
+            "filter: 'a': unknown operator 'like'; choose one of eq, ne, in, not_in, exists, contains, gt",
         ),
         ({"a": 1 << 63}, "filter: 'a' is compared with a number too large: 9223372036854775808"),
         ({"a": -(1 << 63) - 1}, "filter: 'a' is compared with a number too large"),

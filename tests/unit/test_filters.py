@@ -76,7 +76,7 @@ def test_the_store_answers_what_the_meaning_says(
     list(ev.add_many("n", ({"id": i, "text": "x", "metadata": m} for i, m in enumerate(found))))
     for place in range(len(found), 4):
         ev.delete("n", place)
-    answer = {int(r.id) for r in ev.records(filter=wanted)}
+    answer = {int(r.id) for r in ev.records("n", filter=wanted)}
     assert answer == {i for i, m in enumerate(found) if matches(m, wanted)}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,6 +24,7 @@ from evervec.cli.output import (
     styled,
 )
 from evervec.errors import EvervecError, InvalidRecord
+from evervec.runtime.threads import interrupted_by_signals
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -141,9 +141,11 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
         if not watch:
             return 1 if scan(ev) else 0
         try:
-            while True:
-                scan(ev)
-                time.sleep(every)
+            with interrupted_by_signals() as stopped:
+                while not stopped.is_set():
+                    scan(ev)
+                    stopped.wait(every)
+            return 0
         except KeyboardInterrupt:  # what was saved is kept; the next sync goes on
             return 0
 

@@ -65,6 +65,20 @@ def handling_signals(handler: Callable[[int, FrameType | None], object]) -> Iter
 
 
 @contextmanager
+def interrupted_by_signals() -> Iterator[threading.Event]:
+    """Inside the block, SIGTERM and SIGINT raise KeyboardInterrupt. They set the event too: what they
+    interrupt can lose the exception, such as a destructor."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    with handling_signals(stop):
+        yield stopped
+
+
+@contextmanager
 def repeating(
     name: str, every: float, do: Callable[[], object], longest: float = math.inf
 ) -> Iterator[None]:

@@ -1,4 +1,3 @@
-import time
 from typing import Any
 
 from django.apps import apps
@@ -11,6 +10,7 @@ from evervec.integrations.django.conf import Configuration
 from evervec.integrations.django.copier import copy_rows
 from evervec.integrations.django.declaration import searched_models
 from evervec.integrations.django.stores import open_store
+from evervec.runtime.threads import interrupted_by_signals
 
 
 class Command(BaseCommand):
@@ -33,9 +33,10 @@ class Command(BaseCommand):
                 self.stdout.write("\n".join(done) or "All tables are attached.")
                 return
             self._copy(database)
-            while every is not None:
-                time.sleep(every)
-                self._copy(database)
+            if every is not None:
+                with interrupted_by_signals() as stopped:
+                    while not stopped.wait(every):
+                        self._copy(database)
         except EvervecError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
