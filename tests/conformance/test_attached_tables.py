@@ -374,11 +374,29 @@ def test_verify_names_a_table_without_triggers_and_attaches_it_again(app: App, e
     assert report.faults == {"missing": 1, "stale": 1, "orphaned": 1}
     (trouble,) = report.troubles
     assert "articles as article: articles lacks the trigger" in trouble
+    of_another = ev.verify(kind="page")
+    assert (of_another.faults, of_another.troubles) == ({}, ())
     mended = ev.verify(repair=True)
     assert (mended.clean, mended.repaired, len(mended.troubles)) == (False, 4, 2)
     app.execute("insert into articles (id, body) values (5, 'five')")
     assert texts(ev) == {"1": "changed", "3": "three", "4": "four", "5": "five"}
     assert ev.verify().complete
+
+
+def test_only_chosen_faults_of_a_table_are_repaired(app: App, ev: Evervec) -> None:
+    attach(ev)
+    app.execute("insert into articles (id, body) values (1, 'one'), (2, 'two')")
+    assert len(texts(ev)) == 2
+    for name in app.triggers():
+        app.drop_trigger(name)
+    app.execute("update articles set body = 'changed' where id = 1")
+    app.execute("delete from articles where id = 2")
+    ev.attachments.source.attach(attach(ev, dry_run=True))  # type: ignore[union-attr]
+    app.execute(f"update {app.table('attached')} set position = null")
+    assert ev.verify(repair=True, faults=["orphaned"]).repaired == 1
+    ev.process_all()
+    assert ev.verify().faults == {"stale": 1}
+    assert [(r.id, r.text) for r in ev.records("article")] == [("1", "one")]
 
 
 def test_a_job_that_read_its_row_before_the_repair_makes_another_pass(

@@ -84,6 +84,8 @@ def test_a_worker_that_writes_while_the_version_is_dropped_leaves_none_behind(
     batch = take(worker)
     with before(worker.index, "apply", drop(apart_world, app.ev)):
         worker.pipeline.write(batch)
+    job = batch.items[0].job
+    assert list(worker.index.held(job.version, job.tenant, 0, job.record)) == []
     check(apart_world, app)
 
 

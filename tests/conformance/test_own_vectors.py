@@ -122,7 +122,11 @@ def test_what_does_not_fit_is_refused_and_nothing_is_saved(world: World) -> None
 
 
 def test_without_an_embedder_they_are_refused(world: World) -> None:
-    with pytest.raises(InvalidArgument, match="this process has no embedder"):
+    with pytest.raises(InvalidArgument, match="this process has no embedder for kind"):
+        world.without_embedder().chunks(KIND, "a")
+    world.ev.add(KIND, "a")
+    work(world.ev)
+    with pytest.raises(InvalidArgument, match=f"has no embedder of '{MODEL}' for kind"):
         world.without_embedder().add(KIND, "a", vectors=Vectors(MODEL, odd_vector(1)))
 
 
@@ -138,6 +142,7 @@ def test_a_chunker_that_this_process_lacks_is_named(world: World) -> None:
     two = Vectors(MODEL, [odd_vector(1), odd_vector(2)])
     other.add(KIND, "alpha beta", id="1", vectors=two)
     work(other)
+    assert len(other.chunks(KIND, "alpha beta")) == 2
     assert [list(v).index(1.0) for v in stored(other, "1")] == [1, 2]
     with pytest.raises(InvalidArgument, match="a chunker of its own, which this process lacks"):
         world.ev.add(KIND, "alpha beta", id="2", vectors=two)

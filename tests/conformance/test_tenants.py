@@ -3,7 +3,7 @@
 import pytest
 
 from evervec import Evervec
-from support.world import KIND, World, add_all, fail_for_good, work
+from support.world import KIND, World, add_all, fail_for_good, version_of, work
 
 
 @pytest.fixture
@@ -167,3 +167,13 @@ def test_ids_that_another_tenant_has_are_new_beside_ids_of_ones_own(
     assert {r.id: r.text for r in other.records()} == {"0": "new 0", "1": "new 1"}
     texts = {"0": "alpha beta", "1": "alpha gamma", "bad": "alpha delta"}
     assert {r.id: r.text for r in world.ev.records()} == texts
+
+
+def test_verify_of_a_tenant_reads_its_own_records_again(world: World, other: Evervec) -> None:
+    add_all(world.ev, KIND, "theirs", "too")
+    other.add(KIND, "mine", id="mine")
+    work(world.ev)
+    for tenant in (world.ev.tenant, other.tenant):
+        version = version_of(world.ev)
+        world.ev.index.remove(version, list(world.ev.index.held(version, tenant, 0, 100)))
+    assert other.verify().missing == 1

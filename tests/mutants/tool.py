@@ -53,7 +53,8 @@ TESTS = {
     "conformance/test_changes_during_a_write conformance/test_owing_jobs conformance/test_finish "
     "conformance/test_dropped_versions",
     "verify.verify": "unit/test_verify conformance/test_verify conformance/test_verify_beside_work "
-    "conformance/test_sabotage conformance/test_tenants conformance/test_delete",
+    "conformance/test_sabotage conformance/test_tenants conformance/test_delete "
+    "conformance/test_attached_tables",
     "verify.diff": "unit/test_comparing unit/test_verify conformance/test_verify",
     "records.drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds "
     "conformance/test_selection conformance/test_delete_version conformance/test_own_vectors",

@@ -1,5 +1,6 @@
 """What becomes of a batch: what is written, paid, counted, cached and traced."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from evervec import IndexUnavailable, Kind, ProviderUnavailable, Status
 from evervec.errors import StoreError
 from evervec.model.records import Change
 from evervec.telemetry.counters import ATTEMPTS, CHUNKS, FRESHNESS
-from evervec.worker.batch import Cost
+from evervec.worker.batch import Call, Cost, Reached, Written
 from support.traces import traced
 from support.world import KIND, World, add_all, job_of, paragraph, step, version_of, work
 
@@ -292,3 +293,86 @@ def test_a_row_that_its_loader_no_longer_has_is_gone_with_its_points(memory: Wor
     assert memory.ev.get("page", "1") is None
     assert memory.ev.search("alpha") == []
     assert memory.ev.verify().complete
+
+
+def test_records_that_are_ready_are_split_off_with_their_share(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "gamma delta", "epsilon")
+    batch, _ = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(5))
+    first, second, third = sorted(batch.items, key=lambda item: item.job.record_id)
+    assert batch.characters == len("alphagamma deltaepsilon")
+    assert not batch.split(), "nothing is ready"
+    batch.vectors[batch.rows[next(iter(first.fresh))]] = memory.embedder.embed(["alpha"])[0]
+    second.error = "no"
+    batch.oversize, batch.calls_left, batch.outage = True, 2, ProviderUnavailable("away")
+    batch.gone, batch.counted = [first.job], {7}
+    batch.mark("load", 5)
+    (part,) = batch.split()
+    assert (part.items, batch.items) == ([first, second], [third])
+    assert (part.characters, batch.characters) == (len("alphagamma delta"), len("epsilon"))
+    assert (part.oversize, part.calls_left, part.outage) == (False, 0, None)
+    assert (part.gone, part.counted, part.marks) == ([], set(), batch.marks)
+    part.mark("write", 6)
+    assert "write" not in batch.marks
+    third.waits = "for its turn"
+    batch.characters = 2  # as after a part that was larger than what is left
+    assert [p.items for p in batch.split()] == [[third]]
+    assert batch.characters == 0
+
+
+def test_a_record_of_which_a_text_was_refused_is_ready(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "gamma")
+    batch, _ = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(5))
+    batch.errors[0] = ValueError("no")
+    (part,) = batch.split()
+    assert [batch.rows[hash] for item in part.items for hash in item.fresh] == [0]
+
+
+def test_stages_begin_with_their_first_part_and_end_with_their_last(memory: World) -> None:
+    add_all(memory.ev, KIND, "alpha", "gamma")
+    batch, _ = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(5))
+    assert batch.settle("w", 1000.0).finishes == []
+    assert batch.embedded_at is None, "nothing was embedded"
+    now = time.time_ns()
+    for began, ended in ((now - 4 * 10**9, now - 3 * 10**9), (now - 9 * 10**9, now - 5 * 10**9)):
+        batch.take(Call(range(0), began, ended))
+    assert batch.marks["embed"] == (now - 9 * 10**9, now - 3 * 10**9)
+    batch.settle("w", 1000.0)
+    assert batch.embedded_at == pytest.approx(997, abs=0.9)
+    for began in (20, 10, 30):
+        batch.mark("write", began)
+    assert batch.marks["write"][0] == 10
+    assert batch.marks["write"][1] >= now
+
+
+def test_what_a_worker_did_is_counted_by_its_end() -> None:
+    written = Written(succeeded=1, failed=2, retried=3, released=4, lost=5)
+    assert written.by_outcome() == {"done": 1, "failed": 2, "retry": 3, "released": 4, "lost": 5}
+
+
+def test_only_a_record_that_was_embedded_says_when(memory: World) -> None:
+    memory.ev.add(KIND, "alpha", id="1")
+    work(memory.ev)
+    memory.ev.add(KIND, "alpha", id="1", metadata={"a": 1})
+    memory.ev.add(KIND, "gamma", id="2")
+    batch, _ = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(5))
+    memory.ev.pipeline.embed(batch)
+    ends = {f.job.record_id: f.embedded_at for f in batch.settle("w", 1000.0).finishes}
+    assert ends == {"1": None, "2": pytest.approx(1000, abs=9)}
+
+
+def test_progress_adds_up_over_batches(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached, prepare, room = Reached(), memory.ev.pipeline.prepare, []
+
+    def prepared(jobs: Sequence[Any], characters: int) -> Any:
+        room.append(characters)
+        return prepare(jobs, characters)
+
+    monkeypatch.setattr(memory.ev.pipeline, "prepare", prepared)
+    for count in (2, 3):
+        add_all(memory.ev, KIND, *(f"text {count} {n}" for n in range(count)))
+        (batch,) = memory.ev.pipeline.prepare_all(memory.ev.pipeline.claim(5))
+        reached.prepare(batch)
+        memory.ev.pipeline.embed(batch)
+        memory.ev.pipeline.write(batch)
+    assert (reached.jobs, reached.chunks) == (5, 5)
+    assert room == [memory.ev.pipeline.memory] * 2

@@ -22,10 +22,12 @@ from evervec.model.filters import (
 from evervec.records.drafts import (
     LONGEST_ID,
     LONGEST_NAME,
+    _uuid7,
     are_plain_ids,
     check_metadata,
     check_name,
     check_text,
+    existing_ids,
     make_draft,
     read_envelope,
     record_id,
@@ -268,6 +270,22 @@ def test_a_title_changes_the_hash_and_an_empty_one_does_not() -> None:
     assert moved[0].hash != moved[1].hash
 
 
+@pytest.mark.parametrize("given", ["ab", b"ab", {"a": 1}, 5])
+def test_ids_are_a_list(given: Any) -> None:
+    assert refusal(existing_ids, given) == f"ids must be a list of ids, not {given!r}"
+
+
+def test_an_id_that_is_made_begins_with_the_time() -> None:
+    for wait in range(40):  # until a millisecond is odd, so that its last bit counts
+        before = time.time_ns() // 1_000_000
+        made = _uuid7()
+        assert before <= made.int >> 80 <= time.time_ns() // 1_000_000
+        assert made.version == 7
+        if wait > 5 and before % 2:
+            break
+        time.sleep(0.0007)
+
+
 # filters
 def test_a_filter_has_exactly_its_bounds() -> None:
     read_filter({"a": 1, "b": {"gt": 1, "lt": 2}}, SETTINGS)
@@ -297,7 +315,9 @@ def test_a_filter_has_exactly_its_bounds() -> None:
         read_filter, nested, SETTINGS
     )
     beside = {"or": [{"not": {"a": 1}}], "not": {"b": 1}}
-    assert "is nested 2 deep" in refusal(read_filter, beside, replace(SETTINGS, filter_conditions=9))
+    assert "is nested 2 deep" in refusal(
+        read_filter, beside, replace(SETTINGS, filter_conditions=9)
+    )
     listed = {"not": {"a": {"not_in": [1, 2, 3, 4, 5]}}}
     assert "with 5 values" in refusal(read_filter, listed, SETTINGS)
     assert "has 13 characters" in refusal(read_filter, {"not": {"abcdef": "abcdefg"}}, SETTINGS)

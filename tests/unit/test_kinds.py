@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from evervec import ContentChunker, InvalidArgument, InvalidRecord, Kind, Rescore, Settings
 from evervec.chunking import Measure, Span
 from evervec.indexes.fields import declared
+from evervec.records.kinds import read_data
 from evervec.stores.values import KindSpec
 from support.world import World, hashes_of, held, job_of, work
 
@@ -506,3 +507,7 @@ def test_index_fields_are_saved_for_other_processes(world: World) -> None:
     }
     world.ev.register(Kind("note", index_fields=()))
     assert declared(world.ev.store, ["note"]) == {}
+
+
+def test_data_of_a_kind_that_is_not_registered_is_plain() -> None:
+    assert read_data({}, "note", '{"a": 1}') == {"a": 1}

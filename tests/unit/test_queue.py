@@ -1,7 +1,9 @@
 """The queue's own part: what it checks, how it signs and what it passes on."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -308,3 +310,35 @@ def test_stats_tell_why_a_provider_is_left_alone_and_what_was_spent(
     memory.ev.provider.in_flight = 3
     assert memory.ev.queue_of(None).stats().in_flight == 3
     assert asked == ["default", "default", "default", None]
+
+
+def test_the_content_of_a_job_that_is_done_is_that_of_its_record(memory: World) -> None:
+    memory.ev.add(KIND, "alpha", id="1", title="A", metadata={"a": 1}, weight=0.5)
+    job = job_of(memory.ev, "1")
+    work(memory.ev)
+    shown = memory.ev.queue.peek(job.job_id)
+    assert shown is not None
+    assert (shown.title, shown.text, shown.metadata, shown.weight) == ("A", "alpha", {"a": 1}, 0.5)
+
+
+def test_content_that_cannot_be_read_is_told(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.ev.add(KIND, "alpha", id="1")
+    job = job_of(memory.ev, "1")
+
+    def unreadable(_: object) -> None:
+        raise InvalidRecord("its box cannot be opened")
+
+    monkeypatch.setattr(memory.ev.queue, "_content", unreadable)
+    with pytest.raises(InvalidRecord, match="cannot be opened"):
+        memory.ev.queue.peek(job.job_id)
+
+
+def test_waits_are_spread_by_the_share_that_is_set(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = memory.ev.queue
+    spread = replace(queue._settings, backoff_seconds=10, backoff_jitter=0.5, rng=Random(1))
+    monkeypatch.setattr(queue, "_settings", spread)
+    assert queue._backoff(1) == pytest.approx(10 * (1 + 0.5 * Random(1).uniform(-1, 1)))

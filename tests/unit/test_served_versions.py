@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import evervec
 from evervec import Kind, Status
 from evervec.telemetry.counters import STAGES
 from support.world import KIND, Clock, World, add_all, job_of, step, version_of, work
@@ -200,3 +201,14 @@ def test_a_claim_takes_time_only_when_there_was_something(memory: World) -> None
     assert claims() == before + 1
     assert memory.ev.pipeline.claim(1) == []
     assert claims() == before + 1
+
+
+def test_a_store_that_is_only_read_is_not_told_of_the_model(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with evervec.open(url, embedder="noop") as ev:
+        ev.add("n", "alpha", id="1")
+    with evervec.open(f"{url}?mode=ro", embedder="hashing") as ev:
+        assert ev.get("n", "1") is not None
+        assert [c.spec for c in ev.store.versions.collections()] == [None]
+    with evervec.open(url, embedder="hashing") as ev:
+        assert [c.spec for c in ev.store.versions.collections()] != [None]

@@ -1,6 +1,7 @@
 """Versions that wait: the index refuses their vectors, or their provider is away."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -214,3 +215,12 @@ def test_jobs_of_a_model_that_is_away_are_left_for_later(memory: World) -> None:
     memory.ev.pipeline._unavailable = []
     rest = memory.ev.pipeline.claim(5)
     assert {memory.ev.pipeline.served.models[job.version] for job in rest} == {main}
+
+
+def test_a_refused_version_is_asked_about_again_in_its_time_and_forgotten_when_it_is_gone(
+    memory: World,
+) -> None:
+    served = memory.ev.pipeline.served
+    served._refused |= {98: math.inf, 99: 0.0}
+    assert served.refresh_claimable(()) == served.refresh()
+    assert list(served._refused) == [98]

@@ -1,15 +1,16 @@
 """Saving drafts of which some are refused."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evervec import InvalidRecord, Limits, QuotaExceeded, Ticket
+from evervec import InvalidArgument, InvalidRecord, Limits, QuotaExceeded, Ticket
 from evervec.errors import ValueRefused
 from evervec.records.drafts import make_draft
-from evervec.records.writer import save_each
+from evervec.records.writer import Save, save_each, save_together
 from evervec.stores.values import Draft
 from support.world import KIND, World, add_all
 
@@ -94,7 +95,8 @@ def test_every_write_asks_whether_its_kind_may_be_written(
     monkeypatch.setattr(memory.ev.attachments, "check_writable", asked.append)
     memory.ev.add("page", "alpha", id="1")
     list(memory.ev.add_many("task", ["beta"]))
-    assert asked == ["page", "task"]
+    memory.ev.delete_where({"a": {"exists": False}}, kind="page")
+    assert asked == ["page", "task", "page"]
 
 
 def test_what_the_store_itself_refuses_is_told_in_its_own_words(
@@ -121,3 +123,53 @@ def test_a_write_goes_through_the_callers_own_connection(
     memory.ev.add(KIND, "alpha", id="1", conn="mine")
     list(memory.ev.add_many(KIND, ["beta"], conn="mine"))
     assert used == [("default", KIND, "mine")] * 2
+
+
+def test_records_of_a_tenant_and_kind_are_saved_together_and_those_with_a_condition_alone() -> None:
+    asked = [
+        Save("a", "n", drafts("0")[0]),
+        Save("a", "n", replace(drafts("1")[0], if_seq=3)),
+        Save("b", "n", drafts("2")[0]),
+        Save("a", "n", drafts("3")[0]),
+        Save("a", "n", replace(drafts("4")[0], if_seq=3)),
+        Save("a", "away", drafts("5")[0]),
+        Save("a", "away", drafts("6")[0]),
+        Save("a", "short", drafts("7")[0]),
+        Save("a", "short", drafts("8")[0]),
+    ]
+    calls: list[tuple[str, str, list[str]]] = []
+
+    def save(tenant: str, kind: str, given: Sequence[Draft]) -> Iterator[Any]:
+        ids = [draft.id for draft in given]
+        calls.append((tenant, kind, ids))
+        for id in ids[: 1 if kind == "short" else 9]:
+            if id == "6":
+                raise QuotaExceeded("full")
+            yield f"ticket {id}"
+
+    answers: list[Any] = save_together(asked, save)
+    assert calls == [
+        ("a", "n", ["0", "3"]), ("a", "n", ["1"]), ("b", "n", ["2"]), ("a", "n", ["4"]),
+        ("a", "away", ["5", "6"]), ("a", "short", ["7", "8"]),
+    ]  # fmt: skip
+    assert answers[:6] == [f"ticket {n}" for n in range(6)]
+    assert isinstance(answers[6], QuotaExceeded)
+    assert answers[7] == "ticket 7"
+    assert isinstance(answers[8], ValueError), "an answer that is missing is not made up"
+
+
+def test_a_bad_kind_is_named_when_something_is_deleted(memory: World) -> None:
+    for delete in (
+        lambda: memory.ev.delete("", "1"),
+        lambda: memory.ev.delete_where({"a": 1}, kind=""),
+    ):
+        with pytest.raises((InvalidRecord, InvalidArgument), match=r"^kind: "):
+            delete()
+
+
+def test_a_record_that_changed_since_it_was_read_is_not_deleted(memory: World) -> None:
+    ticket = memory.ev.add(KIND, "alpha", id="1")
+    assert not memory.ev.delete(KIND, "1", if_seq=ticket.seq + 1).accepted
+    assert memory.ev.get(KIND, "1") is not None
+    memory.ev.delete(KIND, "1", if_seq=ticket.seq)
+    assert memory.ev.get(KIND, "1") is None
