@@ -27,16 +27,6 @@ def products(vectors: Floats, vector: Floats) -> Floats:
     scores = np.empty(len(vectors), np.float32)
     for start in range(0, len(vectors), _ROWS):
         check()
-        _row_products(vectors[start : start + _ROWS], vector, scores[start : start + _ROWS])
+        some = slice(start, start + _ROWS)
+        np.vecdot(vectors[some], vector, out=scores[some])
     return scores
-
-
-if hasattr(np, "vecdot"):
-
-    def _row_products(rows: Floats, vector: Floats, out: Floats) -> None:
-        np.vecdot(rows, vector, out=out)
-
-else:  # before NumPy 2
-
-    def _row_products(rows: Floats, vector: Floats, out: Floats) -> None:
-        np.einsum("ij,j->i", rows, vector, out=out)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.indexes.products import Floats
-from evervec.indexes.sketch import Sketches
+from evervec.indexes.sketch import Sketches, as_bytes, from_bytes
 
 ROWS = 1 << 16
 """points of a part"""
@@ -40,7 +40,9 @@ class Part(NamedTuple):
         )
 
     def pack(self) -> bytes:
-        arrays = (self.points, self.records, *self.sketches, self.mean)
+        bits, scale, offset = self.sketches
+        rows = as_bytes(bits, len(self.mean))
+        arrays = (self.points, self.records, rows, scale, offset, self.mean)
         data = b"".join(array.tobytes() for array in arrays)
         return _HEAD.pack(_FORMAT, len(self.mean), len(self.points), crc32(data)) + data
 
@@ -64,4 +66,4 @@ class Part(NamedTuple):
             data = data[array.nbytes :]
             arrays.append(array)
         points, records, bits, scale, offset, mean = arrays
-        return cls(points, records, Sketches(bits, scale, offset), mean)
+        return cls(points, records, Sketches(from_bytes(bits), scale, offset), mean)
