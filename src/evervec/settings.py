@@ -44,7 +44,12 @@ class Settings:
     backoff_jitter: float = _setting(
         0.2, "random variation of a wait, up or down, as a fraction of it", least=0, most=1
     )
-    batch_size: int = _setting(256, "jobs claimed at once", least=1)
+    batch_size: int = _setting(
+        256,
+        "jobs claimed at once; more for a model in this process that embeds more at once, as on a "
+        "GPU, unless this is below the default",
+        least=1,
+    )
     concurrency: int = _setting(3, "provider calls in flight", least=1)
     poll_seconds: float = _setting(
         0.0,

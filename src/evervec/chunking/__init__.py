@@ -11,6 +11,7 @@ from evervec.chunking.base import (
     Span,
     Window,
     chunk,
+    chunk_all,
     embedded_text,
     hash_text,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Span",
     "Window",
     "chunk",
+    "chunk_all",
     "embedded_text",
     "hash_text",
     "parse_chunker",

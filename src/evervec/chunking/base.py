@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from evervec.chunking.characters import whole
 from evervec.model.records import Chunk
 
+T = TypeVar("T")
 Span = tuple[int, int]
+Counting = Generator[Sequence[str], Sequence[int], T]
+"""makes a T; yields texts to be counted, and is sent the size of each"""
 
 
 class Piece(NamedTuple):
@@ -53,6 +57,47 @@ class Measure:
 
     name: str
     count: Callable[[str], int]
+    count_all: Callable[[Sequence[str]], Sequence[int]] | None = None
+    """counts many texts at once, if that is faster"""
+
+    def sizes(self, texts: Sequence[str]) -> Sequence[int]:
+        if self.count_all is None or len(texts) < 2:
+            return [self.count(text) for text in texts]
+        return self.count_all(texts)
+
+    def run(self, counting: Counting[T]) -> T:
+        """What a generator makes that is given the sizes for which it asks."""
+        try:
+            asked = next(counting)
+            while True:
+                asked = counting.send(self.sizes(asked))
+        except StopIteration as end:
+            made: T = end.value
+            return made
+
+
+def together(countings: Sequence[Counting[T]]) -> Counting[list[T]]:
+    """Runs several generators side by side, so that all their texts are counted at once."""
+    made: dict[int, T] = {}
+    asked: dict[int, Sequence[str]] = {}
+
+    def advance(place: int, sizes: Sequence[int] | None) -> None:
+        try:
+            counting = countings[place]
+            asked[place] = next(counting) if sizes is None else counting.send(sizes)
+        except StopIteration as end:
+            asked.pop(place, None)
+            made[place] = end.value
+
+    for place in range(len(countings)):
+        advance(place, None)
+    while asked:
+        sizes = yield [text for texts in asked.values() for text in texts]
+        start = 0
+        for place, texts in list(asked.items()):
+            advance(place, sizes[start : start + len(texts)])
+            start += len(texts)
+    return [made[place] for place in range(len(countings))]
 
 
 def _bytes(text: str) -> int:
@@ -72,6 +117,8 @@ class Chunker(Protocol):
 
     def split(self, text: str) -> Iterable[Span | Piece]: ...
 
+    # Optional: `split_all(texts)`, the pieces of each of several texts.
+
 
 def embedded_text(title: str | None, text: str, start: int, end: int, context: str = "") -> str:
     """The text that is embedded for a piece: title, context and piece."""
@@ -89,8 +136,34 @@ def chunk(
     chunker: Chunker, title: str | None, text: str, window: Window | None = None
 ) -> tuple[list[Chunk], list[str]]:
     """The chunks of a text and the text embedded for each, in order."""
+    return _chunks(chunker.split(text), title, text, window)
+
+
+Chunked = tuple[list[Chunk], list[str]]
+
+
+def chunk_all(
+    chunker: Chunker, given: Sequence[tuple[str | None, str]], window: Window | None = None
+) -> Iterator[Chunked | Exception]:
+    """The chunks of each title and text, or the error of a chunker that could not split it. All
+    texts are measured at once where the chunker can."""
+    split_all = getattr(chunker, "split_all", None)
+    splits: Sequence[Iterable[Span | Piece] | None] = [None] * len(given)
+    if split_all is not None:
+        with suppress(Exception):  # one by one, it is known whose text it was
+            splits = split_all([text for _, text in given])
+    for (title, text), split in zip(given, splits, strict=True):
+        try:
+            yield _chunks(chunker.split(text) if split is None else split, title, text, window)
+        except Exception as error:  # noqa: BLE001 - a kind's own chunker may raise anything
+            yield error
+
+
+def _chunks(
+    split: Iterable[Span | Piece], title: str | None, text: str, window: Window | None
+) -> Chunked:
     chunks, texts = [], []
-    for start, end, *rest in chunker.split(text):
+    for start, end, *rest in split:
         head, context = title, rest[0] if rest else ""
         if window is not None and (head or context):
             head, context = _fitted(head or "", context, text[start:end], window)

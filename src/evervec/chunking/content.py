@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from zlib import crc32
 
-from evervec.chunking.base import BYTES, Measure, Piece
-from evervec.chunking.division import divide, late_start
+from evervec.chunking.base import BYTES, Counting, Measure, Piece, together
+from evervec.chunking.division import late_start, measured
 from evervec.chunking.structure import Block, blocks
 from evervec.errors import InvalidArgument
 
@@ -76,29 +76,32 @@ class ContentChunker:
             return None
         return cls(int(most), int(least) if least else None, int(overlap or 0), measure)
 
-    def split(self, text: str) -> Iterator[Piece]:
-        if BYTES.count(text) <= self.most - self.overlap:  # one piece, whatever it contains
-            start = len(text) - len(text.lstrip())
-            if start < len(text):
-                yield Piece(start, len(text.rstrip()))
-            return
-        parts = list(self._parts(text))
-        before: Piece | None = None
-        for first, behind in pairwise(_Row(text, parts, self).cuts()):
-            piece = Piece(parts[first].start, parts[behind - 1].end, parts[first].context)
-            yield self._overlapping(text, before, piece)
-            before = piece
+    def split(self, text: str) -> list[Piece]:
+        return self.measure.run(self._split(text))
 
-    def _parts(self, text: str) -> Iterator[Block]:
-        """The parts that are not cut further: blocks, and the parts of blocks that are too
-        large."""
-        most, count = self.most - self.overlap, self.measure.count
-        for block in blocks(text):
-            block.size = count(text[block.start : block.end])
-            if block.size <= most:
-                yield block
-            else:
-                yield from divide(text, block, most, count)
+    def split_all(self, texts: Sequence[str]) -> list[list[Piece]]:
+        """The pieces of each text; they are measured together."""
+        return self.measure.run(together([self._split(text) for text in texts]))
+
+    def _split(self, text: str) -> Counting[list[Piece]]:
+        most = self.most - self.overlap
+        if BYTES.count(text) <= most:  # one piece, whatever it contains
+            start = len(text) - len(text.lstrip())
+            return [Piece(start, len(text.rstrip()))] if start < len(text) else []
+        # what is not cut further: blocks, and the parts of blocks that are too large
+        parts = yield from measured(text, list(blocks(text)), most)
+        gaps = [text[part.end : after.start] for part, after in pairwise(parts)]
+        sizes = {"": 0}
+        if others := [gap for gap in dict.fromkeys(gaps) if gap]:
+            sizes.update(zip(others, (yield others), strict=True))
+        row = _Row(text, parts, [sizes[gap] for gap in gaps], self)
+        found: list[Piece] = []
+        before: Piece | None = None
+        for first, behind in pairwise(row.cuts()):
+            piece = Piece(parts[first].start, parts[behind - 1].end, parts[first].context)
+            found.append(self._overlapping(text, before, piece))
+            before = piece
+        return found
 
     def _overlapping(self, text: str, before: Piece | None, piece: Piece) -> Piece:
         if before is None or not self.overlap:
@@ -110,27 +113,18 @@ class ContentChunker:
 class _Row:
     """The parts of a text, and the cuts between them, as part numbers."""
 
-    def __init__(self, text: str, parts: Sequence[Block], chunker: ContentChunker) -> None:
+    def __init__(
+        self, text: str, parts: Sequence[Block], gaps: Sequence[int], chunker: ContentChunker
+    ) -> None:
+        """`gaps`: the sizes of what is between the parts."""
         self._most = chunker.most - chunker.overlap
         self._least = chunker.least
         self._ranks = _ranks(text, parts)
-        self._begins: list[int] = []
-        self._ends: list[int] = []
+        before = [0, *gaps][: len(parts)]
+        sizes = (gap + part.size for gap, part in zip(before, parts, strict=True))
+        self._ends: list[int] = list(accumulate(sizes))
+        self._begins = [end - part.size for end, part in zip(self._ends, parts, strict=True)]
         """where the parts begin and end, as cumulative sizes of parts and gaps"""
-        self._measure(text, parts, chunker.measure)
-
-    def _measure(self, text: str, parts: Sequence[Block], measure: Measure) -> None:
-        gaps: dict[str, int] = {"": 0}
-        at, end = 0, parts[0].start if parts else 0
-        for part in parts:
-            gap = text[end : part.start]
-            if gap not in gaps:
-                gaps[gap] = measure.count(gap)
-            at += gaps[gap]
-            self._begins.append(at)
-            at += part.size
-            self._ends.append(at)
-            end = part.end
 
     def cuts(self) -> list[int]:
         """The start of each piece, and the end of the last."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evervec.chunking.base import Counting, together
 from evervec.chunking.characters import parts_character
 from evervec.chunking.structure import Block, indent_of
 
@@ -47,11 +48,17 @@ Place = tuple[int, int]
 """where a part starts, and its rank as a place to cut"""
 
 
-def divide(text: str, block: Block, most: int, count: Count) -> list[Block]:
-    """Parts of a block, each at most `most` and measured; as few as possible."""
-    found: list[Block] = []
-    _divide(text, block, most, count, 0, found)
-    return found
+def measured(text: str, parts: list[Block], most: int, way: int = 0) -> Counting[list[Block]]:
+    """The parts with their sizes; those larger than `most` are divided, from the given way on, into
+    parts that are not; as few as possible."""
+    sizes = yield [text[part.start : part.end] for part in parts]
+    for part, size in zip(parts, sizes, strict=True):
+        part.size = size
+    if all(part.size <= most for part in parts):
+        return parts
+    large = [part for part in parts if part.size > most]
+    divided = iter((yield from together([_divided(text, part, most, way) for part in large])))
+    return [piece for part in parts for piece in ([part] if part.size <= most else next(divided))]
 
 
 def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
@@ -70,21 +77,13 @@ def late_start(text: str, start: int, end: int, most: int, count: Count) -> int:
     return end
 
 
-def _divide(text: str, block: Block, most: int, count: Count, way: int, found: list[Block]) -> None:
-    while way < len(_SPLITTERS):
-        places = _SPLITTERS[way](text, block.start, block.end)
-        way += 1
-        if places:
-            break
-    else:
-        found += _halved(text, block, most, count)
-        return
-    for part in _parts(text, block, places, min(_TINY, most // 16)):
-        part.size = count(text[part.start : part.end])
-        if part.size <= most:
-            found.append(part)
-        else:
-            _divide(text, part, most, count, way, found)
+def _divided(text: str, block: Block, most: int, way: int) -> Counting[list[Block]]:
+    """The parts of a block that is too large, by the first way that finds places in it."""
+    for next_way in range(way, len(_SPLITTERS)):
+        if places := _SPLITTERS[next_way](text, block.start, block.end):
+            parts = _parts(text, block, places, min(_TINY, most // 16))
+            return (yield from measured(text, parts, most, next_way + 1))
+    return (yield from _halved(text, block, most))
 
 
 def _parts(text: str, block: Block, places: list[Place], tiny: int) -> list[Block]:
@@ -173,18 +172,16 @@ def _least_around(hashes: NDArray[np.uint32]) -> NDArray[np.intp]:
     return np.flatnonzero(chosen) + _REACH
 
 
-def _halved(text: str, part: Block, most: int, count: Count) -> Iterator[Block]:
+def _halved(text: str, part: Block, most: int) -> Counting[list[Block]]:
     """Halve the rest, where nothing distinguishes one place from another."""
-    todo = [part]
-    while todo:
-        part = todo.pop()
-        part.size = count(text[part.start : part.end])
-        middle = _middle(text, part.start, part.end) if part.size > most else None
-        if middle is None:
-            yield part
-        else:
-            todo.append(Block(middle, part.end, _HALF, part.context))
-            todo.append(Block(part.start, middle, part.level, part.context))
+    middle = _middle(text, part.start, part.end) if part.size > most else None
+    if middle is None:
+        return [part]
+    halves = [
+        Block(part.start, middle, part.level, part.context),
+        Block(middle, part.end, _HALF, part.context),
+    ]
+    return (yield from measured(text, halves, most, len(_SPLITTERS)))
 
 
 def _middle(text: str, start: int, end: int) -> int | None:

@@ -43,8 +43,8 @@ class Embedder(Protocol):
 
     Optional members: `embed_query(text)` for models that treat queries differently; `version`, the
     name of the embedding version that it makes; `window`, the tokens of a text that it reads, or
-    `characters` if it cuts by those; `count_tokens(text)`; `max_tokens`, the most that one call may
-    hold; `max_calls`, the most calls at once, for a model that gains nothing by more; and `ask(texts)`, which returns an `Answer`: the vectors with their cost.
+    `characters` if it cuts by those; `count_tokens(text)`; `count_all_tokens(texts)`, if many are
+    counted faster at once; `max_tokens`, the most that one call may hold; `max_calls`, the most calls at once, for a model that gains nothing by more; and `ask(texts)`, which returns an `Answer`: the vectors with their cost.
     """
 
     name: str

@@ -10,7 +10,7 @@ tokens, and 1.6 s if two threads share every step of those.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ Pooling = Literal["mean", "cls"]
 
 MAX_BATCH_TEXTS = 32
 MAX_BATCH_TOKENS = 512
+_MOST_CHARACTERS = 1 << 20
 
 _SENTENCE = "sentence_embedding"
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
@@ -105,6 +106,9 @@ class Encoder(Transformer):
         """The tokens of a text, without special tokens."""
         return count_with(self._counter(), text)
 
+    def count_all(self, texts: Sequence[str]) -> list[int]:
+        return count_all_with(self._counter(), texts)
+
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One unit vector per text."""
         with native():
@@ -150,6 +154,9 @@ class LocalEmbedder(ABC):
     def count_tokens(self, text: str) -> int:
         return self._encoder().count(text)
 
+    def count_all_tokens(self, texts: Sequence[str]) -> list[int]:
+        return self._encoder().count_all(texts)
+
 
 def pack(
     lengths: Sequence[int], texts: int = MAX_BATCH_TEXTS, tokens: int = MAX_BATCH_TOKENS
@@ -181,7 +188,31 @@ def token_counter(tokenizer: bytes) -> Any:
 def count_with(counter: Any, text: str) -> int:
     """The tokens of a text, without special tokens."""
     with native():
-        return len(counter.encode(text, add_special_tokens=False).ids)
+        return len(counter.encode(text, add_special_tokens=False))
+
+
+def count_all_with(counter: Any, texts: Sequence[str]) -> list[int]:
+    """The tokens of each text, counted on all processors while Python does other work."""
+    counts: list[int] = []
+    for part in _portions(texts):
+        with native():
+            encoded = counter.encode_batch_fast(part, add_special_tokens=False)
+        counts += map(len, encoded)
+    return counts
+
+
+def _portions(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Texts of not much more than a million characters: their tokens take memory."""
+    part: list[str] = []
+    room = _MOST_CHARACTERS
+    for text in texts:
+        part.append(text)
+        room -= len(text)
+        if room <= 0:
+            yield part
+            part, room = [], _MOST_CHARACTERS
+    if part:
+        yield part
 
 
 def _session(model: bytes | Path) -> Any:

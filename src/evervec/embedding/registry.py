@@ -149,7 +149,8 @@ def chunker_for(embedder: Embedder, tokens: int) -> ContentChunker:
     most = min(tokens, round(_WINDOW_SHARE * window)) if window else tokens
     count = getattr(embedder, "count_tokens", None)
     if count is not None:
-        return ContentChunker(most, measure=Measure(embedder.model, count))
+        count_all = getattr(embedder, "count_all_tokens", None)
+        return ContentChunker(most, measure=Measure(embedder.model, count, count_all))
     characters = getattr(embedder, "characters", None)
     if characters:  # a text never has more characters than bytes
         most = min(4 * most, max(_LEAST_CHUNK, round(_WINDOW_SHARE * characters)))

@@ -6,12 +6,16 @@ import threading
 import time
 from collections.abc import Sequence
 
+from evervec.embedders.base import is_remote
 from evervec.model.jobs import Job
+from evervec.settings import Settings
 from evervec.worker.batch import Batch
 from evervec.worker.pipeline import Pipeline
 
 _FEW_BATCHES = 4
 """number of batches in a claim, when one batch holds fewer jobs than a claim"""
+_MOST = 4096
+"""jobs in one claim, however many a model embeds at once"""
 _suspects_lock = threading.Lock()
 """Only one worker of a process at a time runs jobs that have killed a worker. Two such jobs would
 die together, and neither could be identified as the cause."""
@@ -46,6 +50,16 @@ class Debounce:
         self._trickles = trickles
 
 
+def most_jobs(pipeline: Pipeline, batch_size: int) -> int:
+    """The jobs of one claim, at most: those that a model in this process embeds at once, such as
+    one on a GPU, if it takes more than the setting; a setting below the default holds."""
+    if batch_size < Settings.batch_size:
+        return batch_size
+    embedders = [model.provider.embedder for model in pipeline.models]
+    inside = [embedder.max_batch for embedder in embedders if not is_remote(embedder)]
+    return max(batch_size, min(max(inside, default=0), _MOST))
+
+
 class Claims:
     """The jobs that a worker has claimed and not prepared yet."""
 
@@ -56,7 +70,7 @@ class Claims:
         self.may_have_suspects = False
         """there may be jobs that killed their worker; such a job runs alone"""
         self._pipeline = pipeline
-        self._most = self._limit = most
+        self.most = self._limit = most
         self._has_suspects_lock = False
 
     def claim(self, *, alone: bool) -> None:
@@ -76,7 +90,7 @@ class Claims:
         workers and more urgent jobs get the rest."""
         batch, self.jobs = self._pipeline.prepare(self.jobs)
         wanted = _FEW_BATCHES * len(batch.items) if self.jobs else 2 * self._limit
-        self._limit = max(1, min(wanted, self._most))
+        self._limit = max(1, min(wanted, self.most))
         return batch
 
     def _take_suspects_lock(self) -> bool:

@@ -12,8 +12,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
+from typing import NamedTuple
 
-from evervec.chunking import chunk
+from evervec.chunking import Chunker, Window, chunk_all
 from evervec.embedders.base import count_tokens, describe
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import EvervecError, WrongCollection
@@ -174,19 +175,29 @@ class Pipeline:
         if batch.items and len(loaded) == 1 and _length(loaded[0]) > characters:
             return 0
         rows = self._reader.rows(zip(jobs, loaded, strict=False))
-        items = []
+        items: list[Item] = []
+        read: dict[_Splitter, list[_Text]] = {}
         for job, found in zip(jobs, loaded, strict=False):
             if found is None:
                 batch.gone.append(job)
-            else:
-                items.append(self._prepare(job, found, rows.get(job.job_id)))
+                continue
+            item, text = self._read(job, found, rows.get(job.job_id))
+            items.append(item)
+            if text is not None:
+                splitter = self.served.chunkers[job.version], self.served.models[job.version].window
+                read.setdefault(splitter, []).append(text)
+        for (chunker, window), texts in read.items():
+            _chunk(chunker, window, texts)
         self._take_given(batch.model, items)
         batch.add(items)
         return len(loaded)
 
-    def _prepare(self, job: Job, loaded: Loaded | Unreadable, row: FoundRow | None) -> Item:
+    def _read(
+        self, job: Job, loaded: Loaded | Unreadable, row: FoundRow | None
+    ) -> tuple[Item, _Text | None]:
+        """An item, and the text to embed if there is one."""
         if isinstance(loaded, Unreadable):
-            return Item(job, job.seq, error=unreadable(loaded), permanent=True)
+            return Item(job, job.seq, error=unreadable(loaded), permanent=True), None
         item = Item(job, loaded.seq, trace=loaded.trace)
         try:
             title, text = self._reader.read(item, loaded, row)
@@ -195,22 +206,8 @@ class Pipeline:
                 item.waits = str(error)
             else:
                 item.error, item.permanent = str(error), error.permanent
-            return item
-        if text is None:
-            return item
-        try:
-            window = self.served.models[job.version].window
-            item.chunks, texts = chunk(self.served.chunkers[job.version], title, text, window)
-        except Exception as error:  # noqa: BLE001 - a kind's own chunker may raise anything
-            item.error = f"the chunker failed: {describe(error)}"
-            return item
-        there = {piece.hash for piece in loaded.chunks}
-        for place, (piece, content) in enumerate(zip(item.chunks, texts, strict=True)):
-            if piece.hash in there:
-                item.kept.setdefault(piece.hash, place)
-            elif piece.hash not in item.fresh:
-                item.fresh[piece.hash] = (place, content)
-        return item
+            return item, None
+        return item, None if text is None else _Text(item, loaded, title, text)
 
     def _take_given(self, model: Model, items: Sequence[Item]) -> None:
         """Use the vectors that came with records, instead of embedding these chunks."""
@@ -361,6 +358,34 @@ class Pipeline:
                 if batch.outage is not None and job in waiting:
                     error = describe(batch.outage)
                 tell(item.trace, batch.marks, error, job_id=job.job_id, kind=job.kind)
+
+
+class _Text(NamedTuple):
+    """What is to be chunked of a record."""
+
+    item: Item
+    loaded: Loaded
+    title: str | None
+    text: str
+
+
+_Splitter = tuple[Chunker, Window | None]
+
+
+def _chunk(chunker: Chunker, window: Window | None, texts: Sequence[_Text]) -> None:
+    """Chunk records, and tell chunks that the ledger has from those to embed."""
+    all_chunks = chunk_all(chunker, [(given.title, given.text) for given in texts], window)
+    for (item, loaded, _, _), chunked in zip(texts, all_chunks, strict=True):
+        if isinstance(chunked, Exception):
+            item.error = f"the chunker failed: {describe(chunked)}"
+            continue
+        item.chunks, pieces = chunked
+        there = {piece.hash for piece in loaded.chunks}
+        for place, (piece, content) in enumerate(zip(item.chunks, pieces, strict=True)):
+            if piece.hash in there:
+                item.kept.setdefault(piece.hash, place)
+            elif piece.hash not in item.fresh:
+                item.fresh[piece.hash] = (place, content)
 
 
 def _length(loaded: Loaded | Unreadable | None) -> int:

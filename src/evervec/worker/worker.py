@@ -32,7 +32,7 @@ from evervec.runtime.release import release
 from evervec.runtime.threads import handling_signals, start
 from evervec.settings import Settings
 from evervec.worker.batch import Batch, Call, Reached, Written
-from evervec.worker.claims import Claims
+from evervec.worker.claims import Claims, most_jobs
 from evervec.worker.failures import AROUND, PASSING, Failures
 from evervec.worker.pipeline import Pipeline
 from evervec.worker.threads import Calls, Heartbeat
@@ -64,7 +64,7 @@ class Worker:
         self._concurrency = concurrency or settings.concurrency
         self._stopping = threading.Event()
         self._make_threads()
-        self._claims = Claims(pipeline, settings.batch_size)
+        self._claims = Claims(pipeline, most_jobs(pipeline, settings.batch_size))
         self._flying: list[Batch] = []
         """batches with provider calls in progress"""
         self._embedded: list[Batch] = []
@@ -262,7 +262,7 @@ class Worker:
         calls = sum(1 if batch.oversize else batch.calls_left for batch in self._flying)
         return (
             calls < 2 * self._concurrency
-            and sum(len(batch.items) for batch in held) < 4 * self._settings.batch_size
+            and sum(len(batch.items) for batch in held) < 4 * self._claims.most
             and sum(batch.characters for batch in held) < self._pipeline.memory
         )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evervec.embedders.base import describe, estimate_tokens
-from evervec.embedders.encoder import count_with, pack, token_counter
+from evervec.embedders.encoder import count_all_with, count_with, pack, token_counter
 from evervec.embedders.loading import Once, require
 from evervec.embedders.model_folder import ModelFiles
 from evervec.embedders.st.description import Description, describe_model, files_of_hub_model
@@ -129,6 +129,12 @@ class StEmbedder:
         """The tokens of a text, without special tokens."""
         counter = self._counter()
         return estimate_tokens(text) if counter is None else count_with(counter, text)
+
+    def count_all_tokens(self, texts: Sequence[str]) -> list[int]:
+        counter = self._counter()
+        if counter is None:
+            return list(map(estimate_tokens, texts))
+        return count_all_with(counter, texts)
 
     def close(self) -> None:
         """End the threads of the devices."""
