@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -45,6 +46,21 @@ def test_pieces_are_in_order_and_cover_all_but_space(text: str, chunker: Content
             assert piece.start >= at
         at = piece.end
     assert not text[at:].strip()
+
+
+@given(st.lists(TEXTS, max_size=6), CHUNKERS)
+def test_texts_split_together_have_the_pieces_that_each_has_alone(
+    texts: list[str], chunker: ContentChunker
+) -> None:
+    for measure in (WORDS, BYTES):
+
+        def count_all(given: Sequence[str], measure: Measure = measure) -> list[int]:
+            return [measure.count(text) for text in given]
+
+        counting = Measure(measure.name, measure.count, count_all)
+        together = ContentChunker(chunker.most, chunker.least, chunker.overlap, counting)
+        alone = ContentChunker(chunker.most, chunker.least, chunker.overlap, measure)
+        assert together.split_all(texts) == [alone.split(text) for text in texts]
 
 
 @given(TEXTS, CHUNKERS)
