@@ -89,7 +89,7 @@ class StEmbedder:
         """a tokenizer uses all processors by itself"""
         on_gpu = device != "cpu" if device else _may_have_gpu()
         self.max_batch = 2048 if on_gpu else 64
-        self._batch_tokens = batch_tokens or (32_768 if on_gpu else 1024)
+        self._batch_tokens = batch_tokens or (65_536 if on_gpu else 1024)
         self.dimensions: int = dimensions or self._described().dimensions or self._count()
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.errors import ProviderUnavailable
-from evervec.runtime.threads import start
+from evervec.runtime.threads import short_slices, start
 
 Text = Sized
 """a text as its replica takes it: tokens, or anything whose length says how many it has"""
@@ -155,7 +155,8 @@ class Lanes:
         while True:
             task = self._take(block=not begun)
             if task is not None:
-                begun.append((task, _guarded(lane, task.texts)))
+                with short_slices():
+                    begun.append((task, _guarded(lane, task.texts)))
             elif not begun:
                 return
             if task is None or len(begun) >= _IN_FLIGHT:
