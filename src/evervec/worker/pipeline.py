@@ -225,9 +225,11 @@ class Pipeline:
 
     def calls(self, batch: Batch) -> list[range]:
         """The provider calls that a batch needs, as row ranges of its texts. A call holds as many
-        texts as the provider accepts and embeds in a few seconds."""
+        texts as the provider accepts and embeds in a few seconds. A last call is not much smaller
+        than the others: it would cost a GPU nearly as much as they do."""
         provider = batch.model.provider
         size, characters = max(1, provider.embedder.max_batch), provider.pace.characters
+        size = math.ceil(len(batch.texts) / max(1, math.ceil(len(batch.texts) / size)))
         most = getattr(provider.embedder, "max_tokens", None)
         calls, start, length, tokens = [], 0, 0, 0
         for row, text in enumerate(batch.texts):

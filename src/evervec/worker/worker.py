@@ -261,7 +261,7 @@ class Worker:
             return False
         calls = sum(1 if batch.oversize else batch.calls_left for batch in self._flying)
         return (
-            calls < 2 * self._concurrency
+            (len(self._flying) < 2 or calls < 2 * self._concurrency)
             and sum(len(batch.items) for batch in held) < 4 * self._claims.most
             and sum(batch.characters for batch in held) < self._pipeline.memory
         )
