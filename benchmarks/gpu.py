@@ -33,6 +33,7 @@ import evervec
 from benchmarks.table import Line, at_least
 from evervec.embedders.loading import folder_of
 from evervec.embedders.st import StEmbedder
+from evervec.embedders.st.model import Model
 
 SHAPES = {
     "MiniLM": (6, 384, 12, 60_000),
@@ -62,11 +63,15 @@ def run(*, quick: bool) -> Sequence[Line]:
 
 
 def _shape(name: str, model: Path, given: list[str], folder: Path) -> Iterator[Line]:
+    inside = StEmbedder(str(model), process=False)
+    inside.embed(given[:4096])  # warm
+    tokens, batches = _batches(inside, given)
+    alone = _device(inside, batches)
+    inside.close()
     embedder = StEmbedder(str(model))
-    embedder.embed(given[:4096])  # warm
-    tokens, batches = _batches(embedder, given)
+    embedder.embed(given[:4096])
     rates = {
-        "device": _device(embedder, batches),
+        "device": alone,
         "loop": _loop(model, given[: len(given) // 3]),
         "embed": _embed(embedder, given),
     }
@@ -109,11 +114,18 @@ def _shape(name: str, model: Path, given: list[str], folder: Path) -> Iterator[L
 
 
 def _batches(embedder: StEmbedder, given: list[str]) -> tuple[int, list[Any]]:
-    loaded, _ = embedder._loaded()
+    """Tokens in all, and the batches that the embedder makes of calls as a worker makes them."""
+    model = _model_of(embedder)
     batches = []
-    for start in range(0, len(given), 2048):
-        batches += [b for _, b in embedder._batches(given[start : start + 2048], loaded.tokenize)]
+    for start in range(0, len(given), embedder.max_batch):
+        batches += [batch for _, batch in model.batches(given[start : start + embedder.max_batch])]
     return sum(len(text) for batch in batches for text in batch), batches
+
+
+def _model_of(embedder: StEmbedder) -> Model:
+    model = embedder._running()
+    assert isinstance(model, Model)
+    return model
 
 
 def _device(embedder: StEmbedder, batches: list[Any]) -> float:
@@ -122,7 +134,7 @@ def _device(embedder: StEmbedder, batches: list[Any]) -> float:
 
     from evervec.embedders.st.replica import features
 
-    (replica,) = embedder._loaded()[0].replicas
+    (replica,) = _model_of(embedder).loaded.replicas
     made = [
         {
             key: torch.from_numpy(array).to(replica.device)

@@ -91,12 +91,12 @@ class Wide(HashingEmbedder):
         return super().embed(texts)
 
 
-@pytest.mark.parametrize(("settings", "most"), [({}, 1000), ({"batch_size": 50}, 50)])
+@pytest.mark.parametrize(("batch_size", "most"), [(256, 1000), (50, 50)])
 def test_a_model_here_that_embeds_many_at_once_gets_larger_claims(
-    settings: dict[str, int], most: int
+    batch_size: int, most: int
 ) -> None:
     embedder = Wide()
-    with evervec.open("memory:", embedder=embedder, **settings) as ev:
+    with evervec.open("memory:", embedder=embedder, batch_size=batch_size) as ev:
         for _ in ev.add_many("note", ({"id": n, "text": f"text {n}"} for n in range(3000))):
             pass
         assert ev.process_all().succeeded == 3000

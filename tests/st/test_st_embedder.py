@@ -13,8 +13,9 @@ import pytest
 
 import evervec
 from evervec.embedders.base import spec_of
-from evervec.embedders.st import replica
+from evervec.embedders.st import StEmbedder, replica
 from evervec.embedders.st.lanes import OutOfMemory, padded
+from evervec.embedders.st.model import Model
 from evervec.embedders.st.replica import Padding, TextReplica, TokenReplica, features
 from evervec.errors import ProviderUnavailable, SettingsError
 from evervec.model.records import ModelSpec
@@ -31,6 +32,13 @@ def reference(folder: Path, **options: Any) -> Any:
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(folder), device="cpu", **options)
+
+
+def inside(embedder: StEmbedder) -> Model:
+    """The model, in this process."""
+    model = embedder._running()
+    assert isinstance(model, Model)
+    return model
 
 
 def test_vectors_are_those_of_encode(folder: Path, opened: Open) -> None:
@@ -108,9 +116,7 @@ def test_a_prompt_that_is_left_out_of_pooling_is_left_to_sentence_transformers(
     )
     embedder = opened(folder)
     made = embedder.embed(TEXTS[:10])
-    loaded = embedder._loaded.made
-    assert loaded is not None
-    assert isinstance(loaded[0].replicas[0], TextReplica)
+    assert isinstance(inside(embedder).loaded.replicas[0], TextReplica)
     np.testing.assert_allclose(made, reference(folder).encode_document(TEXTS[:10]), atol=1e-5)
 
 
@@ -125,13 +131,13 @@ def test_a_model_that_tokenises_in_its_own_way_is_left_to_sentence_transformers(
     np.testing.assert_allclose(
         embedder.embed(TEXTS[:20]), reference(folder).encode(TEXTS[:20]), atol=1e-5
     )
-    assert isinstance(embedder._loaded()[0].replicas[0], TextReplica)
+    assert isinstance(inside(embedder).loaded.replicas[0], TextReplica)
 
 
 def test_several_devices_make_the_vectors_of_one(folder: Path, opened: Open) -> None:
     embedder = opened(folder, device="cpu, cpu:0")
     np.testing.assert_allclose(embedder.embed(TEXTS), opened(folder).embed(TEXTS), atol=1e-5)
-    assert [r.device for r in embedder._loaded()[0].replicas] == ["cpu", "cpu:0"]
+    assert [r.device for r in inside(embedder).loaded.replicas] == ["cpu", "cpu:0"]
 
 
 def test_running_out_of_memory_halves_the_batch_and_is_remembered(
@@ -258,7 +264,7 @@ def test_a_caller_with_many_texts_does_not_fill_the_memory(
 ) -> None:
     """Tokenising goes ahead of the device by a few batches, not by all."""
     embedder = opened(folder, batch_tokens=64)
-    _, lanes = embedder._loaded()
+    lanes = inside(embedder).lanes
     most = 0
     real = lanes.submit
 

@@ -1,0 +1,263 @@
+"""A model in a process of its own.
+
+torch gives Python's lock up in each of its many short calls, and has to wait for it afterwards while
+another thread computes in Python: beside a worker that chunks and writes, a GPU was idle for most of
+the time. So the model, its tokenizer and its threads have a process. Requests and answers go over
+its standard input and output: a number, a kind and a length, then texts as JSON or rows as bytes.
+
+The process ends when its input ends, so it never outlives its parent. If it ends by itself, such as
+for lack of memory, calls under way raise `ProviderUnavailable`, and the next call starts another.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import count
+from struct import Struct
+from typing import IO, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from evervec.embedders.base import describe
+from evervec.embedders.st.wanted import Running, Wanted
+from evervec.errors import EvervecError, ProviderUnavailable, SettingsError
+from evervec.runtime.threads import start
+
+_Rows = NDArray[np.float32]
+
+_HEAD = Struct("<QcQ")
+"""the number of a request, the kind of a message, and the bytes behind"""
+_SHAPE = Struct("<QQ")
+_TEXTS, _QUERY, _ROWS, _ERROR = b"T", b"Q", b"R", b"E"
+_LOADED = 0
+"""the number of the answer that is sent once the model is loaded: no rows, of its dimensions"""
+_PATIENCE = 5.0
+_ERRORS: dict[str, type[Exception]] = {
+    error.__name__: error for error in (SettingsError, ProviderUnavailable, MemoryError, TypeError)
+}
+_START = (
+    "import sys; sys.path[:] = {path!r}; from evervec.embedders.st.process import serve; serve()"
+)
+
+
+class _Message(NamedTuple):
+    number: int
+    kind: bytes
+    content: bytes
+
+
+def _write(stream: IO[bytes], message: _Message) -> None:
+    head = _HEAD.pack(message.number, message.kind, len(message.content))
+    stream.write(head)
+    stream.write(message.content)
+    stream.flush()
+
+
+def _read(stream: IO[bytes]) -> _Message | None:
+    """None: the other process has ended, or closed its side."""
+    head = stream.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    number, kind, length = _HEAD.unpack(head)
+    content = stream.read(length)
+    return _Message(number, kind, content) if len(content) == length else None
+
+
+class ModelProcess:
+    """The parent's side; may be called from several threads, and after a fork."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._starting = threading.Lock()
+        self._child: _Child | None = None
+        self._closed = False
+        self.dimensions = self._running().dimensions
+
+    def embed(self, texts: Sequence[str]) -> _Rows:
+        """One row for each text."""
+        return self._running().ask(_TEXTS, orjson.dumps(list(texts)))
+
+    def embed_query(self, text: str) -> _Rows:
+        row: _Rows = self._running().ask(_QUERY, orjson.dumps(text))[0]
+        return row
+
+    def close(self) -> None:
+        """End the process. Calls under way fail."""
+        with self._starting:
+            self._closed = True
+            child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+    def _running(self) -> _Child:
+        with self._starting:
+            if self._closed:
+                raise ProviderUnavailable("the embedder is closed")
+            child = self._child
+            if child is None or child.has_ended or child.owner != os.getpid():
+                self._child = child = _Child(self._wanted)
+                weakref.finalize(self, child.end)  # also when this process exits
+            return child
+
+
+class _Child:
+    """A process that has loaded the model."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.owner = os.getpid()
+        self.has_ended = False
+        self._name = wanted.name
+        self._numbers = count(_LOADED + 1)
+        self._asked: dict[int, Future[_Rows]] = {}
+        self._changing, self._writing = threading.Lock(), threading.Lock()
+        loaded = self._asked[_LOADED] = Future()
+        program = _START.format(path=sys.path)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise ProviderUnavailable(
+                f"no process can be started for {self._name}: {describe(error)}"
+            ) from error
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        start("evervec-model", self._collect)
+        try:
+            self._send(_Message(_LOADED, _TEXTS, orjson.dumps(asdict(wanted))))
+            self.dimensions = loaded.result().shape[1]
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, kind: bytes, content: bytes) -> _Rows:
+        number, answer = next(self._numbers), Future[_Rows]()
+        with self._changing:
+            if self.has_ended:
+                raise self._lost()
+            self._asked[number] = answer
+        self._send(_Message(number, kind, content))
+        return answer.result()
+
+    def end(self) -> None:
+        if self.owner != os.getpid():
+            return  # this is a fork of the process that started it
+        self._process.kill()  # it holds nothing that has to be kept
+        self._process.wait(_PATIENCE)
+
+    def _send(self, message: _Message) -> None:
+        # if it has ended, the thread that reads its answers says so
+        with self._writing, suppress(OSError, ValueError):
+            _write(self._input, message)
+
+    def _collect(self) -> None:
+        """Hand out answers until the process ends."""
+        try:
+            while (message := _read(self._output)) is not None:
+                with self._changing:
+                    answer = self._asked.pop(message.number)
+                if message.kind == _ROWS:
+                    answer.set_result(_rows_of(message.content))
+                else:
+                    answer.set_exception(_error_of(message.content))
+        finally:
+            self._process.wait()
+            with self._changing:
+                self.has_ended = True
+                asked, self._asked = self._asked, {}
+            for answer in asked.values():
+                answer.set_exception(self._lost())
+            for stream in (self._input, self._output):
+                with suppress(OSError):  # what was still to be written is for nobody
+                    stream.close()
+
+    def _lost(self) -> ProviderUnavailable:
+        code = self._process.returncode
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return ProviderUnavailable(
+            f"the process that runs {self._name} ended ({how}); the next call starts another"
+        )
+
+
+def _pack_rows(rows: _Rows) -> bytes:
+    return _SHAPE.pack(*rows.shape) + np.ascontiguousarray(rows, "<f4").tobytes()
+
+
+def _rows_of(content: bytes) -> _Rows:
+    rows: _Rows = np.frombuffer(content, "<f4", offset=_SHAPE.size)
+    return rows.reshape(_SHAPE.unpack_from(content)).copy()
+
+
+def _pack_error(error: BaseException) -> bytes:
+    known = type(error).__name__ in _ERRORS
+    message = str(error) if known or isinstance(error, EvervecError) else describe(error)
+    return orjson.dumps([type(error).__name__, message.encode(errors="replace").decode()])
+
+
+def _error_of(content: bytes) -> Exception:
+    name, message = orjson.loads(content)
+    return _ERRORS.get(name, RuntimeError)(message)
+
+
+def serve() -> None:
+    """The child's side: load a model, then answer until the input ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a parent that drains still needs its model
+        signal.signal(number, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not get among the answers
+    requests = sys.stdin.buffer
+    writing = threading.Lock()
+
+    def answer(number: int, kind: bytes, content: bytes) -> None:
+        try:
+            with writing:
+                _write(answers, _Message(number, kind, content))
+        except OSError:
+            os._exit(0)  # the parent has ended
+
+    def embed(model: Running, message: _Message) -> None:
+        try:
+            given = orjson.loads(message.content)
+            is_query = message.kind == _QUERY
+            rows = model.embed_query(given)[None] if is_query else model.embed(given)
+            answer(message.number, _ROWS, _pack_rows(rows))
+        except BaseException as error:  # noqa: BLE001 - raised by the parent
+            answer(message.number, _ERROR, _pack_error(error))
+
+    first = _read(requests)
+    if first is None:
+        os._exit(0)
+    ready: Future[Running] = Future()
+    start("evervec-load", _load, Wanted(**orjson.loads(first.content)), ready, answer)
+    while (message := _read(requests)) is not None:
+        start("evervec-embed", embed, ready.result(), message)
+    os._exit(0)  # whatever the devices do: nobody waits for it
+
+
+def _load(
+    wanted: Wanted, ready: Future[Running], answer: Callable[[int, bytes, bytes], None]
+) -> None:
+    """In a thread: the main thread has to notice if the parent ends meanwhile."""
+    from evervec.embedders.st.model import Model
+
+    try:
+        model = Model(wanted)
+    except BaseException as error:  # noqa: BLE001 - raised by the parent
+        answer(_LOADED, _ERROR, _pack_error(error))
+        return
+    ready.set_result(model)
+    answer(_LOADED, _ROWS, _pack_rows(np.empty((0, model.dimensions), np.float32)))
