@@ -74,9 +74,8 @@ def test_many_threads_get_their_own_answers(folder: Path, opened: Open) -> None:
 
     def check(start: int) -> None:
         for n in range(start, 40):
-            found.append(
-                np.allclose(embedder.embed(TEXTS[n : n + 1]), wanted[n : n + 1], atol=1e-5)
-            )
+            made = embedder.embed(TEXTS[n : n + 1])
+            found.append(bool(np.allclose(made, wanted[n : n + 1], atol=1e-5)))
 
     threads = [threading.Thread(target=check, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -150,6 +149,17 @@ signal.pause()
     parent.kill()
     parent.communicate()
     assert select.select([watched], [], [], 30)[0]
+
+
+def test_large_calls_leave_no_files(folder: Path, opened: Open) -> None:
+    embedder, texts = opened(folder, process=True), [f"text {n}" for n in range(20_000)]
+    assert np.isfinite(embedder.embed(texts)).all()
+    running = embedder._running()
+    assert isinstance(running, ModelProcess)
+    path = Path(running._running()._folder.name)
+    assert list(path.iterdir()) == []
+    embedder.close()
+    assert not path.exists()
 
 
 def test_closing_ends_it_and_calls_after_that_say_so(folder: Path, opened: Open) -> None:

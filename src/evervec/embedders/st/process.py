@@ -5,6 +5,9 @@ another thread computes in Python: beside a worker that chunks and writes, a GPU
 the time. So the model, its tokenizer and its threads have a process. Requests and answers go over
 its standard input and output: a number, a kind and a length, then texts as JSON or rows as bytes.
 
+Large ones go through files in a private folder, which is in memory where the system has that: a pipe
+takes 64 KiB at a time, and the thread that reads has to wait for Python's lock after each.
+
 The process ends when its input ends, so it never outlives its parent. If it ends by itself, such as
 for lack of memory, calls under way raise `ProviderUnavailable`, and the next call starts another.
 """
@@ -12,9 +15,11 @@ for lack of memory, calls under way raise `ProviderUnavailable`, and the next ca
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,8 +27,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
+from pathlib import Path
 from struct import Struct
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, NoReturn
 
 import numpy as np
 import orjson
@@ -42,13 +48,15 @@ _SHAPE = Struct("<QQ")
 _TEXTS, _QUERY, _ROWS, _ERROR = b"T", b"Q", b"R", b"E"
 _LOADED = 0
 """the number of the answer that is sent once the model is loaded: no rows, of its dimensions"""
+_PIPE = 65_000
+"""bytes of a message that goes through the pipe itself"""
+_IN_MEMORY = Path("/dev/shm")
+_SLICE = 0.0001
 _PATIENCE = 5.0
 _ERRORS: dict[str, type[Exception]] = {
     error.__name__: error for error in (SettingsError, ProviderUnavailable, MemoryError, TypeError)
 }
-_START = (
-    "import sys; sys.path[:] = {path!r}; from evervec.embedders.st.process import serve; serve()"
-)
+_START = "import sys; sys.path[:] = {path!r}; from evervec.embedders.st.process import serve; serve({folder!r})"
 
 
 class _Message(NamedTuple):
@@ -57,21 +65,47 @@ class _Message(NamedTuple):
     content: bytes
 
 
-def _write(stream: IO[bytes], message: _Message) -> None:
-    head = _HEAD.pack(message.number, message.kind, len(message.content))
-    stream.write(head)
-    stream.write(message.content)
-    stream.flush()
+class _Channel:
+    """One side's way to the other."""
 
+    def __init__(self, folder: Path, given: IO[bytes], taken: IO[bytes]) -> None:
+        self._folder = folder
+        self._given, self._taken = given, taken
+        self._giving = threading.Lock()
 
-def _read(stream: IO[bytes]) -> _Message | None:
-    """None: the other process has ended, or closed its side."""
-    head = stream.read(_HEAD.size)
-    if len(head) < _HEAD.size:
-        return None
-    number, kind, length = _HEAD.unpack(head)
-    content = stream.read(length)
-    return _Message(number, kind, content) if len(content) == length else None
+    def write(self, message: _Message) -> None:
+        number, kind, content = message
+        is_large = len(content) > _PIPE
+        if is_large:
+            with open(self._file(kind, number), "wb", buffering=0) as file:
+                file.write(content)
+        with self._giving:
+            self._given.write(_HEAD.pack(number, kind, len(content)))
+            if not is_large:
+                self._given.write(content)
+            self._given.flush()
+
+    def read(self) -> _Message | None:
+        """None: the other process has ended, or closed its side."""
+        head = self._taken.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        number, kind, length = _HEAD.unpack(head)
+        if length > _PIPE:
+            path = self._file(kind, number)
+            content = path.read_bytes()
+            path.unlink()
+        else:
+            content = self._taken.read(length)
+        return _Message(number, kind, content) if len(content) == length else None
+
+    def close(self) -> None:
+        for stream in (self._given, self._taken):
+            with suppress(OSError):  # what was still to be written is for nobody
+                stream.close()
+
+    def _file(self, kind: bytes, number: int) -> Path:
+        return self._folder / f"{kind.decode()}{number}"
 
 
 class ModelProcess:
@@ -120,9 +154,12 @@ class _Child:
         self._name = wanted.name
         self._numbers = count(_LOADED + 1)
         self._asked: dict[int, Future[_Rows]] = {}
-        self._changing, self._writing = threading.Lock(), threading.Lock()
+        self._changing = threading.Lock()
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="evervec-", dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None
+        )
         loaded = self._asked[_LOADED] = Future()
-        program = _START.format(path=sys.path)
+        program = _START.format(path=sys.path, folder=self._folder.name)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", program],
@@ -135,7 +172,7 @@ class _Child:
             ) from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._input, self._output = self._process.stdin, self._process.stdout
+        self._channel = _Channel(Path(self._folder.name), self._process.stdin, self._process.stdout)
         start("evervec-model", self._collect)
         try:
             self._send(_Message(_LOADED, _TEXTS, orjson.dumps(asdict(wanted))))
@@ -160,14 +197,19 @@ class _Child:
         self._process.wait(_PATIENCE)
 
     def _send(self, message: _Message) -> None:
-        # if it has ended, the thread that reads its answers says so
-        with self._writing, suppress(OSError, ValueError):
-            _write(self._input, message)
+        try:
+            self._channel.write(message)
+        except (BrokenPipeError, ValueError):
+            pass  # it has ended: the thread that reads its answers says so
+        except OSError as error:
+            raise ProviderUnavailable(
+                f"{self._name} cannot be given texts: {describe(error)}"
+            ) from error
 
     def _collect(self) -> None:
         """Hand out answers until the process ends."""
         try:
-            while (message := _read(self._output)) is not None:
+            while (message := self._channel.read()) is not None:
                 with self._changing:
                     answer = self._asked.pop(message.number)
                 if message.kind == _ROWS:
@@ -181,9 +223,8 @@ class _Child:
                 asked, self._asked = self._asked, {}
             for answer in asked.values():
                 answer.set_exception(self._lost())
-            for stream in (self._input, self._output):
-                with suppress(OSError):  # what was still to be written is for nobody
-                    stream.close()
+            self._channel.close()
+            self._folder.cleanup()
 
     def _lost(self) -> ProviderUnavailable:
         code = self._process.returncode
@@ -213,21 +254,28 @@ def _error_of(content: bytes) -> Exception:
     return _ERRORS.get(name, RuntimeError)(message)
 
 
-def serve() -> None:
+def serve(folder: str) -> None:
     """The child's side: load a model, then answer until the input ends."""
+    sys.setswitchinterval(_SLICE)  # threads tokenise, feed devices, and talk to the parent
     for number in (signal.SIGINT, signal.SIGTERM):  # a parent that drains still needs its model
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not get among the answers
-    requests = sys.stdin.buffer
-    writing = threading.Lock()
+    channel = _Channel(Path(folder), answers, sys.stdin.buffer)
 
     def answer(number: int, kind: bytes, content: bytes) -> None:
         try:
-            with writing:
-                _write(answers, _Message(number, kind, content))
-        except OSError:
-            os._exit(0)  # the parent has ended
+            channel.write(_Message(number, kind, content))
+        except BrokenPipeError:  # the parent has ended
+            _leave(folder)
+        except OSError as error:  # such as no space for the file
+            channel.write(_Message(number, _ERROR, _pack_error(error)))
+
+    def read() -> _Message | None:
+        try:
+            return channel.read()
+        except OSError:  # the parent has ended, and its folder is gone
+            return None
 
     def embed(model: Running, message: _Message) -> None:
         try:
@@ -238,14 +286,21 @@ def serve() -> None:
         except BaseException as error:  # noqa: BLE001 - raised by the parent
             answer(message.number, _ERROR, _pack_error(error))
 
-    first = _read(requests)
+    first = read()
     if first is None:
-        os._exit(0)
+        _leave(folder)
     ready: Future[Running] = Future()
     start("evervec-load", _load, Wanted(**orjson.loads(first.content)), ready, answer)
-    while (message := _read(requests)) is not None:
+    while (message := read()) is not None:
         start("evervec-embed", embed, ready.result(), message)
-    os._exit(0)  # whatever the devices do: nobody waits for it
+    _leave(folder)
+
+
+def _leave(folder: str) -> NoReturn:
+    """End at once, whatever the devices do: nobody waits for it. A parent that was killed has left
+    the folder behind."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
 
 
 def _load(
