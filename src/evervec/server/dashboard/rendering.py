@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from evervec.model.basics import as_datetime
+from evervec.model.deadlines import check
 from evervec.runtime.release import release
 from evervec.server.access import Caller
 from evervec.server.dashboard import charts, words
@@ -84,7 +86,8 @@ def _templates() -> Environment:
 
 def render(template: str, scope: Scope, caller: Caller | None, values: Values) -> str:
     """The whole page."""
-    return _templates().get_template(template).render(_context(scope, caller, values))
+    found = _templates().get_template(template)
+    return _joined(found.generate(_context(scope, caller, values)))
 
 
 def render_live(template: str, scope: Scope, caller: Caller | None, values: Values) -> str:
@@ -93,7 +96,16 @@ def render_live(template: str, scope: Scope, caller: Caller | None, values: Valu
     # Others get the same, so it has no token of anybody's session: the script keeps the page's.
     values = {**values, "form_token": ""}
     context = found.new_context(_context(scope, caller, values))
-    return "".join(found.blocks["live"](context))
+    return _joined(found.blocks["live"](context))
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """The parts of a page, within the request's deadline: a long list has many."""
+    made = []
+    for part in parts:
+        check()
+        made.append(part)
+    return "".join(made)
 
 
 def _context(scope: Scope, caller: Caller | None, values: Values) -> Values:

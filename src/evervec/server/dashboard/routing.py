@@ -195,13 +195,13 @@ async def _respond(view: View, template: str, make: Callable[[], Awaitable[Value
     scope = view.request.scope
     if _STREAM in headers_of(scope).get("accept", ""):
         live: Live = view.request.app.state.live
-        live.check(view.caller.tenant)
-
-        async def render() -> str:
-            return render_live(template, scope, view.caller, await make())
-
         # what a page shows depends on these alone
         key = (view.caller.tenant, view.caller.role, view.caller.kinds, address_of(scope))
+        live.check(view.caller.tenant, key)
+
+        async def render() -> str:
+            return await view.run(render_live, template, scope, view.caller, await make())
+
         stream = live.stream(view.caller.tenant, key, render)
         return StreamingResponse(stream, media_type=_STREAM, headers=PAGE_HEADERS)
     values = await make()
@@ -212,9 +212,9 @@ async def _respond(view: View, template: str, make: Callable[[], Awaitable[Value
         table = next((each for each in values.values() if isinstance(each, Table)), None)
         if table is None:
             raise Problem(406, "this page has no list to download")
-        return download(table, format)
+        return await view.run(download, table, format)
     status = problem.status_code if problem else 200
-    return page(template, scope, view.caller, values, status)
+    return await view.run(page, template, scope, view.caller, values, status)
 
 
 def _format(request: Request) -> str | None:
