@@ -32,7 +32,7 @@ def watching(held: Held) -> Iterator[None]:
 
     gc.collect()
     gc.disable()
-    asyncio.Handle._run = measured  # type: ignore[method-assign]
+    asyncio.Handle._run = measured  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -97,4 +97,4 @@ def running(app: Any) -> Iterator[asyncio.Runner]:
         try:
             yield runner
         finally:
-            runner.run(anext(life, None))  # type: ignore[arg-type]
+            runner.run(anext(life, None))

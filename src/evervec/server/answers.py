@@ -136,7 +136,8 @@ def answer_list(
 @cache
 def _list_of(shape: type[BaseModel], field: str) -> TypeAdapter[Any]:
     """What a field with a list has."""
-    return TypeAdapter(shape.model_fields[field].annotation)
+    found: Any = shape.model_fields[field].annotation
+    return TypeAdapter(found)
 
 
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:

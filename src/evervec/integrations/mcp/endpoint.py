@@ -78,7 +78,8 @@ class RouteRecords:
         body = {
             "query": query, "k": k, "kind": kind, "filter": filter, "min_relevance": min_relevance
         }  # fmt: skip
-        return await self._ask("POST", "/v1/search", body, shape=_hits)
+        found: Hits = await self._ask("POST", "/v1/search", body, shape=_hits)
+        return found
 
     async def add(
         self,
@@ -98,7 +99,9 @@ class RouteRecords:
         await self._ask("POST", "/v1/wait", {"ticket": shown, "wait": seconds})
 
     async def get(self, kind: str, id: str) -> Record | None:
-        return await self._ask("GET", record_path(kind, id), absent=None, shape=_record)
+        found: Record | None
+        found = await self._ask("GET", record_path(kind, id), absent=None, shape=_record)
+        return found
 
     async def page(
         self,
@@ -114,7 +117,9 @@ class RouteRecords:
             "cursor": None if after is None else make_cursor(*after),
             "limit": str(limit),
         }
-        return await self._ask("GET", "/v1/records", query=asked, shape=_page)
+        found: tuple[list[Record], bool]
+        found = await self._ask("GET", "/v1/records", query=asked, shape=_page)
+        return found
 
     async def delete(self, kind: str, id: str) -> Ticket:
         absent = Ticket(kind, id, 0, 0, accepted=False, is_new=False, enqueued=False)
