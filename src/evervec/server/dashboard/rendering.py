@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -61,6 +62,8 @@ NAVIGATION = (
     ("audit", "Audit log", Role.ADMIN, "a"),
 )
 
+_PARTS = 500
+"""parts of a page between two checks of the deadline"""
 _FILTERS = (
     "number", "duration", "lapse", "ago", "moment", "clock", "precise", "size", "money", "clipped",
     "count", "upto",
@@ -96,15 +99,15 @@ def render_live(template: str, scope: Scope, caller: Caller | None, values: Valu
     # Others get the same, so it has no token of anybody's session: the script keeps the page's.
     values = {**values, "form_token": ""}
     context = found.new_context(_context(scope, caller, values))
-    return _joined(found.blocks["live"](context))
+    return _joined(iter(found.blocks["live"](context)))
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _joined(parts: Iterator[str]) -> str:
     """The parts of a page, within the request's deadline: a long list has many."""
     made = []
-    for part in parts:
+    while portion := list(islice(parts, _PARTS)):
         check()
-        made.append(part)
+        made += portion
     return "".join(made)
 
 

@@ -55,7 +55,7 @@ from evervec.server.routes.tenants import quota_headers
 from evervec.settings import Settings
 from evervec.stores.values import Draft
 
-_PORTION = 32
+_PORTION = 16
 """records that are read at once, each of which may be as long as a body"""
 
 router = Routes("records")
