@@ -41,6 +41,7 @@ from evervec.server.answers import asked_seq, asked_wait, read_cursor
 from evervec.server.dashboard import filter_bar
 from evervec.server.dashboard.job_filter import qualifiers
 from evervec.server.dashboard.pages.map import grouping_fields
+from evervec.server.dashboard.routing import as_json
 from evervec.server.dashboard.tables import Table, download
 from evervec.server.problems import Problem
 from evervec.server.requests import read_json
@@ -452,6 +453,16 @@ def test_downloads(name: str, format: str) -> None:
     assert_linear(
         steps_of(lambda n: Table("t", ROWS[name](n)), lambda made: download(made, format))
     )
+
+
+def test_no_more_of_an_object_is_made_than_is_shown() -> None:
+    few, many = (
+        python_steps(lambda n=n: as_json(list(range(n)), 100))  # type: ignore[misc]
+        for n in (1000, 100_000)
+    )
+    assert many <= few + 500
+    assert as_json({"a": [1]}, 100) == json.dumps({"a": [1]}, indent=2)
+    assert as_json({"a": "tea"}, 5) == '{\n  "…'
 
 
 def test_a_download_copies_no_metadata() -> None:

@@ -32,6 +32,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from evervec.model.deadlines import check
 from evervec.server.access import View
 from evervec.server.dashboard.live import Live
 from evervec.server.dashboard.paths import SIGN_IN, address_of, is_page, local_address, root_of
@@ -286,6 +287,13 @@ def _problem_response(scope: Scope, problem: Problem) -> Response:
     return error_page(scope, problem)
 
 
-def as_json(value: Any) -> str:
-    """A value for people to read."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+def as_json(value: Any, most: int = 1 << 40) -> str:
+    """The first characters of a value for people to read. No more than these is made of it."""
+    parts, size = [], 0
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
+        check()
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            return "".join(parts)[:most] + "…"
+    return "".join(parts)
