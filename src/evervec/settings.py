@@ -163,6 +163,11 @@ class Settings:
     hit_data_chars: int = _setting(
         32_000_000, "characters of the typed objects in the hits of a search, at most", least=1
     )
+    hit_chars: int = _setting(
+        32_000_000,
+        "characters of the hits of a search, all parts and typed objects together, at most",
+        least=1,
+    )
     title_chars: int = _setting(2048, "characters of a record's title, at most", least=1)
     metadata_bytes: int = _setting(
         65_536, "bytes of a record's metadata as JSON, at most", least=2, most=16_000_000

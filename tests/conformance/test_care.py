@@ -272,6 +272,7 @@ def test_the_history_is_told_oldest_first(world: World) -> None:
     assert [a.error for a in history] == ["first", "second", None]
     assert [a.attempt for a in history] == [1, 2, 3]
     assert world.ev.queue.history(KIND, "nobody") == []
+    assert world.ev.store.jobs.history(world.ev.tenant, KIND, "1", 2) == history[1:]
 
 
 def test_how_long_work_has_waited_is_told_by_its_first_job(world: World) -> None:

@@ -119,3 +119,15 @@ def test_deleted_records_are_not_listed(world: World) -> None:
 def test_a_limit_below_one_is_refused(world: World) -> None:
     with pytest.raises(InvalidArgument, match="limit"):
         world.ev.records(limit=0)
+
+
+def test_records_are_counted_by_kind(world: World) -> None:
+    for kind, count in (("tea", 3), ("tide", 1)):
+        list(world.ev.add_many(kind, ({"id": n, "text": f"{n}"} for n in range(count))))
+    world.ev.delete("tea", "0")
+    world.ev.add("box", "hidden", id="1", boxed=True)
+    world.ev.of("other").add("tea", "theirs", id="1")
+    counts = world.ev.store.records.count_kinds
+    assert counts(world.ev.tenant) == {"tea": 2, "tide": 1}
+    assert counts("other") == {"tea": 1}
+    assert counts("nobody") == {}

@@ -207,3 +207,16 @@ def test_every_object_survives_its_json(value: Any) -> None:
     assert data is not None
     assert kind.read(data) == value
     assert TypeAdapter(type(value)).validate_json(data) == value
+
+
+def test_hits_that_are_too_long_together_are_refused(world: World) -> None:
+    """Titles, texts, metadata, objects and explanations count, as far as they are asked for."""
+    ev = world.open(hit_chars=400)
+    for id in ("1", "2", "3"):
+        ev.add(KIND, "assam", id=id, title="t" * 60, metadata={"more": "x" * 100})
+    assert len(ev.search("assam", 2, mode="text")) == 2
+    with pytest.raises(InvalidArgument, match=r"fewer hits.*at most 400 are allowed \(hit_chars\)"):
+        ev.search("assam", mode="text")
+    assert len(ev.search("assam", mode="text", fields=["text"])) == 3
+    with pytest.raises(InvalidArgument, match="hit_chars"):
+        ev.search("assam", mode="text", fields=["text"], explain=True)

@@ -8,6 +8,7 @@ import pytest
 from evervec import Evervec, InvalidArgument, InvalidRecord
 from evervec.chunking import hash_text
 from evervec.indexes.base import StoredVector
+from evervec.search.vectors import VectorReader
 from support.vectors import change, vector
 from support.world import (
     KIND,
@@ -215,3 +216,19 @@ def test_ids_that_are_no_list_are_refused(memory: World, ids: object) -> None:
         memory.ev.vectors(KIND, ids)  # type: ignore[arg-type]
     with pytest.raises(InvalidRecord, match="id: is missing"):
         memory.ev.vectors(KIND, [None])  # type: ignore[list-item]
+
+
+def test_vectors_within_a_bound_are_of_the_first_records(world: World) -> None:
+    ev = world.ev
+    ids = add_all(ev, KIND, *WORDS)
+    names = [ticket.id for ticket in ids]
+    work(ev)
+    reader = VectorReader(ev.store, ev.index, ev.tenant)
+    found, left = reader.read_within(KIND, [names[0], *names], 2 * 64, 1000)
+    assert (list(found), left) == (names[:2], names[2:])
+    assert reader.read_within(KIND, ["absent", *names], 10_000, 10_000)[1] == []
+    found, left = reader.read_within(KIND, names, 1, 1000)
+    assert (list(found), left) == (names[:1], names[1:])
+    with pytest.raises(InvalidArgument, match=r"64 numbers.*at most 63 \(server_page_mb\)"):
+        reader.read_within(KIND, names, 1, 63)
+    assert reader.read_within("nothing", names, 1, 1) == ({}, [])

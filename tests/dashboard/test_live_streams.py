@@ -13,7 +13,7 @@ import pytest
 import evervec
 from evervec import Evervec
 from evervec.server.dashboard import live
-from evervec.server.dashboard.live import Live
+from evervec.server.dashboard.live import Live, _Feed
 from support.dashboard import events, person
 from support.processes import until
 from support.service import Serve, Served
@@ -126,7 +126,9 @@ def test_hundreds_of_live_pages_of_one_key_leave_others_alone(served: Served) ->
     other = person(served, served.key("other", "reader"))
     session = greedy.http.cookies["evervec_session"]
     with ExitStack() as sockets:
-        opened = [sockets.enter_context(closing(listening(served, session, n))) for n in range(300)]
+        opened = [
+            sockets.enter_context(closing(listening(served, session, n % 50))) for n in range(300)
+        ]
         until(lambda: feeds(served)._watchers["greedy"] == 250, "the live pages to open")
         assert other.get("/").status_code == 200
         with other.watch() as stream:
@@ -178,3 +180,64 @@ def test_a_reader_that_reads_nothing_takes_no_memory(
             assert tracemalloc.get_traced_memory()[0] - before < 5_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_pages_of_one_tenant_do_not_slow_those_of_another(served: Served) -> None:
+    """All share the time for rendering: tenants equally, and the pages of a tenant its part."""
+    shared = feeds(served)
+    shared._open.update({"greedy": 60, "other": 1})
+    greedy, other = (shared._pause(_Feed(tenant), 0.05) for tenant in ("greedy", "other"))
+    assert other == pytest.approx(0.05 * 2 / 0.03)
+    assert greedy == 60.0
+    shared._open.clear()
+
+
+def test_a_tenant_has_a_bounded_number_of_different_pages(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MOST_FEEDS", 3)
+    someone, other = (person(served, served.key(tenant, "reader")) for tenant in "ab")
+    with ExitStack() as streams:
+        for number in (1, 2, 3):
+            assert streams.enter_context(someone.watch(f"/?n={number}")).status_code == 200
+        until(lambda: feeds(served)._open["a"] == 3, "the pages to open")
+        assert streams.enter_context(someone.watch("/?n=4")).status_code == 503
+        assert streams.enter_context(someone.watch("/?n=3")).status_code == 200, "the same page"
+        assert streams.enter_context(other.watch("/?n=4")).status_code == 200
+    until(lambda: not feeds(served)._open, "the pages to close")
+
+
+def test_pages_that_are_opened_at_the_same_time_are_not_more_than_one_tenant_may_have(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All passed the check before the first began."""
+    monkeypatch.setattr(live, "MOST_FEEDS", 3)
+    monkeypatch.setattr(Live, "check", lambda *_: None)
+    someone = person(served, served.key("a", "reader"))
+    with ExitStack() as streams:
+        opened = [events(streams.enter_context(someone.watch(f"/?n={n}"))) for n in (1, 2, 3)]
+        assert all(next(each) for each in opened)
+        late = streams.enter_context(someone.watch("/?n=4"))
+        assert "too many pages" in next(events(late))
+        assert feeds(served)._open["a"] == 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_page_that_is_too_long_is_not_kept(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LONGEST", 100)
+    with person(served).watch() as stream:
+        assert next(events(stream)) == "is too long to be updated: load it again"
+        assert all(len(feed.event) < 200 for feed in feeds(served)._feeds.values())
+
+
+def test_nothing_is_kept_for_nobody(served: Served) -> None:
+    with person(served).watch() as stream:
+        following = events(stream)
+        assert next(following)
+        (feed,) = feeds(served)._feeds.values()
+        assert feed.event
+    until(lambda: not feed.watchers, "the watcher to go")
+    feed.publish(b"later", 1)
+    assert feed.event == b""

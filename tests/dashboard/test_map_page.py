@@ -1,16 +1,22 @@
 """The map: points that link to records, in colours that say what they are."""
 
+import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evervec import Evervec
-from evervec.server.dashboard.pages.map import MOST, Maps
+from evervec import DeadlineExceeded, Evervec
+from evervec.model.deadlines import deadline
+from evervec.server.dashboard.pages import map as map_page
+from evervec.server.dashboard.pages.map import MOST, Map, Maps, grouping_fields, make_map
 from evervec.server.dashboard.projection import ABSENT, OTHERS, grouped, project, stepped
 from support.dashboard import person
 from support.pages import HOSTILE, read
+from support.processes import until
 from support.service import Served
 
 
@@ -67,13 +73,62 @@ def test_the_map_is_kept_while_nothing_changes(ev: Evervec) -> None:
     maps = Maps()
     ev.add("note", "tea", id="1")
     ev.process_all()
-    first = maps.read(ev, "", "")
-    assert maps.read(ev, "", "") is first
-    assert maps.read(ev, "", "age") is not first
-    assert maps.read(ev.of("other"), "", "").points == []
+    first = maps.read(ev, "")
+    assert maps.read(ev, "") is first
+    assert maps.read(ev, "note") is not first
+    assert maps.read(ev.of("other"), "").points == []
     ev.add("note", "coffee", id="2")
     ev.process_all()
-    assert len(maps.read(ev, "", "").points) == 2
+    assert len(maps.read(ev, "").points) == 2
+
+
+def test_colours_that_a_client_makes_up_evict_no_map(ev: Evervec, served: Served) -> None:
+    ev.add("note", "tea", id="1")
+    ev.process_all()
+    maps: Maps = served.app.state.maps
+    somebody = person(served)
+    for number in range(20):
+        assert somebody.get("/ui/map", colour=f"field:{number}").status_code == 200
+    assert len(maps._kept) == 1
+    assert not maps._making
+
+
+def test_requests_for_one_map_make_it_once(ev: Evervec, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, made, go = Maps(), [0], threading.Event()
+
+    def slow(*given: Any) -> Map:
+        made[0] += 1
+        assert go.wait(60)
+        return make_map(*given)
+
+    monkeypatch.setattr(map_page, "make_map", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(maps.read, ev, "") for _ in range(4)]
+        until(lambda: maps._making.get((ev.tenant, ""), (None, 0))[1] == 4, "four threads to wait")
+        go.set()
+        assert len({id(each.result(60)) for each in found}) == 1
+    assert made == [1]
+    assert not maps._making
+
+
+def test_who_waits_for_a_map_waits_no_longer_than_the_deadline(ev: Evervec) -> None:
+    maps = Maps()
+    with maps._turn((ev.tenant, "")), pytest.raises(DeadlineExceeded), deadline(0.01):
+        maps.read(ev, "")
+    assert not maps._making
+
+
+def test_the_fields_of_a_map_are_bounded() -> None:
+    """Every record with hundreds of fields that no other has."""
+    many = [
+        json.dumps({"topic": f"t{n % 3}"} | {f"{n} {k}": k for k in range(300)}) for n in range(300)
+    ]
+    found = grouping_fields([*many, None, "{}"])
+    assert len(found) == 24
+    assert found["topic"] == [f"t{n % 3}" for n in range(300)] + [None, None]
+    assert len({id(value) for value in found["topic"]}) == 4, "equal values are in memory once"
+    assert grouping_fields([json.dumps({"n": n}) for n in range(300)]) == {}
+    assert grouping_fields(['{"x": {"y": 1}, "z": [], "l": [1, 2]}']) == {"l": ["1, 2"]}
 
 
 def test_an_empty_store_and_hostile_texts(ev: Evervec, served: Served) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from evervec import Evervec
-from evervec.errors import InvalidArgument, StoreError
+from evervec.errors import DeadlineExceeded, InvalidArgument, StoreError
+from evervec.model.deadlines import check
 from evervec.model.reports import MigrationStatus
 from evervec.server.audit import Audit
 from evervec.server.dashboard.measures import Measures
@@ -245,5 +246,17 @@ def test_the_error_of_a_first_count_is_raised_and_later_ones_keep_the_last_resul
             await measures.read("a", count)
         for now[0] in (10.0, 20.0):
             assert [each.value for each in await measures.read("a", count)] == [1]
+
+    asyncio.run(look())
+
+
+def test_a_count_that_takes_too_long_is_given_up() -> None:
+    def count() -> None:
+        while True:
+            check()
+
+    async def look() -> None:
+        with pytest.raises(DeadlineExceeded):
+            await Measures(patience=60, seconds=0.01).read("a", count)
 
     asyncio.run(look())

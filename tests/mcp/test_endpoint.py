@@ -1,12 +1,14 @@
 """`/mcp` in the service: the keys, roles, limits and deadlines of every other request."""
 
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -17,10 +19,12 @@ from evervec import Evervec
 from evervec.server.app import make_app
 from evervec.server.audit import Audit
 from evervec.server.keys import Keys
+from evervec.server.rate_limits import MemoryLimiter
 from evervec.stores.values import AuditChoice
 from support.assistants import PickyEmbedder, connected
 from support.processes import until
 from support.service import Serve, Served
+from support.world import Clock
 
 READING = ["search", "get", "list", "status"]
 HEADERS = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
@@ -272,3 +276,45 @@ def test_a_failed_records_reason_is_not_told_to_tenants(tmp_path: Path, serve: S
         assert plain.json()["status"] == "failed"
         assert "12345" not in plain.text
         served.close()
+
+
+def test_status_counts_all_kinds_with_one_call(ev: Evervec, serve: Serve) -> None:
+    """Not with one for each, of which there may be hundreds."""
+    for number in range(12):
+        ev.add(f"kind {number:02}", "tea", id="1")
+    ev.of("other").add("kind 01", "tea", id="2")
+    served = serve(ev, limiter=MemoryLimiter(rate=1, burst=100, clock=Clock()))
+    key = served.key(role="reader")
+    with connected(f"{served.url}/mcp", key=key) as assistant:
+        status = assistant.call("status")
+    assert [each["records"] for each in status["kinds"]] == [1] * 12
+    reader = served.http(key)
+    assert left(reader, called("status")) - left(reader, called("status")) == 1
+
+
+def test_many_calls_of_one_message_and_long_records_are_charged(
+    tmp_path: Path, serve: Serve
+) -> None:
+    with evervec.open(tmp_path / "s.db", embedder="hashing") as ev:
+        for number in range(30):
+            ev.add(f"k{number}", "tea", id="1")
+        ev.add("long", "x" * 1_000_000, id="1")
+        served = serve(ev, limiter=MemoryLimiter(rate=1, burst=100, clock=Clock()))
+        kinds = [f"k{number}" for number in range(30)]
+        made = served.http(served.key()).post("/v1/tokens", json={"role": "reader", "kinds": kinds})
+        limited = served.http(made.json()["token"])
+        assert left(limited, called("status")) - left(limited, called("status")) == 1 + 30 - 4
+        reader = served.http(served.key(agent="b", role="reader"))
+        long = called("get", kind="long", id="1", offset=999_000)
+        assert left(reader, long) - left(reader, long) == 1 + 15
+        served.close()
+
+
+def left(http: httpx.Client, message: dict[str, Any]) -> int:
+    """The requests that were left when a message came."""
+    answer = http.post("/mcp", json=message, headers=HEADERS)
+    assert answer.status_code == 200
+    assert not answer.json()["result"]["isError"]
+    found = re.search(r";r=(\d+);", answer.headers["ratelimit"])
+    assert found
+    return int(found[1])

@@ -65,7 +65,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "next_scheduled": (SQL.next_scheduled, (None,)),
     "next_expiry": (SQL.next_expiry, (0.0,)),
     "waiting_since": (SQL.waiting_since, (-100,)),
-    "history": (SQL.history, ("default", KIND, "1")),
+    "history": (SQL.history, ("default", KIND, "1", 1000)),
     "settled": (SQL.settled, (["default"], [KIND], ["1"])),
     "serving_job": (SQL.serving_job, ("default", KIND, "1")),
     "rivals": (SQL.rivals, (FEW,)),

@@ -1,5 +1,6 @@
 """How often an agent may ask: here, and across processes through Redis."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -117,3 +118,49 @@ def test_without_redis_requests_pass_and_are_counted_until_it_is_back(
     assert f"evervec_limiter_errors_total {limiter.errors}.0" in admin.get("/metrics").text
     redis.start()
     until(lambda: http.get("/v1/jobs").status_code == 429, "the limit to be applied again")
+
+
+def test_the_bytes_of_an_answer_are_taken_from_the_limit(ev: Evervec, serve: Serve) -> None:
+    ev.add("note", "x" * 1_000_000, id="long")
+    served = serve(ev, limiter=MemoryLimiter(rate=1, burst=50, clock=Clock()))
+    reader = served.http(served.key(role="reader"))
+    for left in (49, 33, 17, 1):
+        answer = reader.get("/v1/records/note/long")
+        assert answer.headers["ratelimit"].startswith(f'"agent";r={left};')
+    refused = reader.get("/v1/records")
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) == 15
+    admin = served.http(served.key(role="admin"))
+    assert {admin.get("/v1/records/note/long").status_code for _ in range(5)} == {200}
+
+
+def test_the_tickets_of_a_batch_cost_nothing(ev: Evervec, serve: Serve) -> None:
+    served = serve(ev, limiter=MemoryLimiter(rate=1, burst=3, clock=Clock()))
+    http = served.http(served.key())
+    line = json.dumps({"kind": "note", "id": "same", "text": "tea"}) + "\n"
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = http.post("/v1/records/batch", content=line * 2000, headers=headers)
+    assert len(answer.content) > 2 * 65_536
+    assert http.get("/v1/records").headers["ratelimit"].startswith('"agent";r=1;')
+
+
+def test_a_record_named_as_a_batch_is_charged(ev: Evervec, serve: Serve) -> None:
+    ev.add("note", "x" * 1_000_000, id="a/batch")
+    served = serve(ev, limiter=MemoryLimiter(rate=1, burst=5, clock=Clock()))
+    http = served.http(served.key())
+    assert [http.get("/v1/records/note/a%2Fbatch").status_code for _ in range(2)] == [200, 429]
+
+
+def test_what_is_charged_later_is_shared_through_redis(redis: RedisServer) -> None:
+    one, two = (RedisLimiter(redis.url, rate=10, burst=20) for _ in range(2))
+    try:
+        assert one.allow("a")
+        two.charge("a", 100_000)
+        assert 55 < one.allow("a").retry_after <= 60.1
+        assert one.allow("b")
+        redis.close()
+        two.charge("a", 5)
+        assert two.errors == 1
+    finally:
+        one.close()
+        two.close()

@@ -38,7 +38,7 @@ def test_a_response_is_bounded_and_says_what_is_left(serve: Serve) -> None:
         key = served.key(role="reader")
         asked = {"kind": "note", "ids": ids}
         answered = served.http(key).post("/v1/vectors", json=asked).json()
-        assert (len(answered["vectors"]), answered["left"]) == (16, ids[16:])
+        assert (len(answered["vectors"]), answered["left"]) == (2, ids[2:])
         with Client(served.url, key) as client:
             assert list(client.vectors("note", ids)) == ids
 
@@ -67,3 +67,17 @@ def test_other_tenants_and_kinds_of_a_token_are_closed(ev: Evervec, serve: Serve
     asked = {"kind": "note", "ids": ids}
     assert len(token.post("/v1/vectors", json=asked).json()["vectors"]) == 2
     assert token.post("/v1/vectors", json={**asked, "kind": "mail"}).status_code == 403
+
+
+def test_a_record_that_alone_is_too_long_is_named(serve: Serve) -> None:
+    with evervec.open("memory:", embedder="hashing", server_page_mb=0.01, chunk_tokens=8) as ev:
+        ids = filled(ev, 3)
+        ev.add("note", "tea and hills. " * 200, id="long")
+        ev.process_all()
+        http = serve(ev).http()
+        asked = {"kind": "note", "ids": [*ids, "long"]}
+        answered = http.post("/v1/vectors", json=asked).json()
+        assert answered["left"] == [ids[2], "long"]
+        refused = http.post("/v1/vectors", json={"kind": "note", "ids": ["long"]})
+        assert refused.status_code == 422
+        assert "(server_page_mb)" in refused.json()["detail"]

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from math import isqrt
@@ -22,22 +23,31 @@ from typing import Any, TypeVar
 
 import pytest
 
-from evervec import EvervecError
+from evervec import DeadlineExceeded, EvervecError
 from evervec.chunking import ContentChunker, SizeChunker, structure
 from evervec.chunking.structure import blocks
 from evervec.files.html import read_html
 from evervec.indexes import facts
 from evervec.indexes.facts import facts_of
+from evervec.model.deadlines import deadline
 from evervec.model.filters import Conditions, matches, parse_filter, read_filter
-from evervec.model.jobs import Ticket
+from evervec.model.jobs import Attempt, Outcome, Ticket
 from evervec.records.drafts import make_draft
 from evervec.records.writer import save_each
 from evervec.search.hits import best_piece
 from evervec.search.matched_words import coverage, matched_words
+from evervec.server import answers
 from evervec.server.answers import asked_seq, asked_wait, read_cursor
+from evervec.server.dashboard import filter_bar
+from evervec.server.dashboard.job_filter import qualifiers
+from evervec.server.dashboard.pages.map import grouping_fields
+from evervec.server.dashboard.routing import as_json
+from evervec.server.dashboard.tables import Table, download
 from evervec.server.problems import Problem
 from evervec.server.requests import read_json
 from evervec.server.routes import batch
+from evervec.server.routes.jobs import JobsOut
+from evervec.server.routes.records import HistoryOut
 from evervec.settings import Settings
 from evervec.stores.duckdb.filters import Filter as DuckDBFilter
 from evervec.stores.postgres.filters import Filter as PostgresFilter
@@ -400,6 +410,104 @@ def test_a_line_that_comes_byte_by_byte_is_not_copied_each_time() -> None:
 
     assert asyncio.run(lines(4)) == [b"a", b"bxxx"]
     assert_linear(work)
+
+
+LINES: dict[str, Callable[[int], str]] = {
+    "unknown": lambda n: "a:b " * n,
+    "the same": lambda n: "kind:b " * n,
+    "words": lambda n: "word " * n,
+    "open quotes": lambda n: 'kind:"a ' * n,
+    "escapes": lambda n: 'kind:"' + '\\" ' * n,
+    "colons": lambda n: ":" * n,
+    "a long value": lambda n: 'kind:"' + "x" * n + '"',
+    "blanks": lambda n: "kind:" + " " * n + "x",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_a_filter_bar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_bar, "LONGEST", 1 << 40)
+    known = qualifiers(is_admin=False)
+    assert_linear(steps_of(LINES[name], lambda text: filter_bar.Line(text, known).with_()))
+
+
+# what pages and routes answer
+ROWS: dict[str, Callable[[int], list[Any]]] = {
+    "rows": lambda n: [{"id": k, "text": "tea"} for k in range(n)],
+    "metadata": lambda n: [{"id": 1, "metadata": {f"k{k}": k for k in range(n)}}],
+    "columns": lambda n: [{f"k{k}": k for k in range(n)}],
+    "a long text": lambda n: [{"text": "=" * n}],
+    "records": lambda n: [attempt(f"{k}") for k in range(n)],
+    "nested": lambda n: [{"a": attempt("x")}] * n,
+}
+
+
+def attempt(error: str) -> Attempt:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Attempt(1, 1, "w", at, at, Outcome.DONE, error, 0, 0, 0, None)
+
+
+@pytest.mark.parametrize("format", ["csv", "ndjson"])
+@pytest.mark.parametrize("name", ROWS)
+def test_downloads(name: str, format: str) -> None:
+    assert_linear(
+        steps_of(lambda n: Table("t", ROWS[name](n)), lambda made: download(made, format))
+    )
+
+
+def test_no_more_of_an_object_is_made_than_is_shown() -> None:
+    few, many = (
+        python_steps(lambda n=n: as_json(list(range(n)), 100))  # type: ignore[misc]
+        for n in (1000, 100_000)
+    )
+    assert many <= few + 500
+    assert as_json({"a": [1]}, 100) == json.dumps({"a": [1]}, indent=2)
+    assert as_json({"a": "tea"}, 5) == '{\n  "…'
+
+
+def test_a_download_copies_no_metadata() -> None:
+    """The steps for a row do not grow with what is in it."""
+    rows = [[{"id": 1, "metadata": {f"k{k}": k for k in range(n)}}] for n in (1, 10_000)]
+    few, many = (python_steps(lambda made=made: download(Table("t", made), "csv")) for made in rows)  # type: ignore[misc]
+    assert many <= few + 500
+
+
+MAPS: dict[str, Callable[[int], list[str]]] = {
+    "records": lambda n: [json.dumps({"topic": f"t{k % 5}", "n": k}) for k in range(n)],
+    "fields of one": lambda n: [json.dumps({f"k{k}": k for k in range(n)})],
+    "fields of all": lambda n: [json.dumps({f"{n} {k}": 1}) for k in range(n)],
+    "long values": lambda n: [json.dumps({"a": "x" * n, "b": [1] * n})],
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_fields_of_a_map(name: str) -> None:
+    assert_linear(steps_of(MAPS[name], grouping_fields))
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 100])
+def test_a_list_is_encoded_in_portions_and_reads_the_same(size: int) -> None:
+    found = [attempt(f"{k}") for k in range(size)]
+    whole = answers.answer(HistoryOut, {"attempts": found})
+    assert answers.answer_list(HistoryOut, "attempts", iter(found)).body == whole.body
+    job = {"jobs": [], "cursor": "x"}
+    assert (
+        answers.answer_list(JobsOut, "jobs", [], {"cursor": "x"}).body
+        == answers.answer(JobsOut, job).body
+    )
+    assert_linear(
+        steps_of(
+            lambda n: [attempt(f"{k}") for k in range(n)],
+            lambda given: answers.answer_list(HistoryOut, "attempts", given),
+        )
+    )
+
+
+def test_a_long_list_ends_with_the_deadline() -> None:
+    with pytest.raises(DeadlineExceeded), deadline(0.0):
+        answers.answer_list(HistoryOut, "attempts", [attempt("x")] * 100)
+    with pytest.raises(DeadlineExceeded), deadline(0.0):
+        download(Table("t", [{"a": 1}]), "csv")
 
 
 def test_a_bad_draft_costs_few_transactions() -> None:

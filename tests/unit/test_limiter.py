@@ -80,3 +80,25 @@ def test_an_address_that_is_none_is_refused_without_showing_it() -> None:
     with pytest.raises(SettingsError, match="redis_url") as raised:
         RedisLimiter("nonsense://user:secret@host")
     assert "secret" not in str(raised.value)
+
+
+def test_what_was_charged_later_delays_the_next_by_a_minute_at_most() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(rate=10, burst=20, clock=clock)
+    assert limiter.allow("a")
+    limiter.charge("a", 29)
+    assert limiter.allow("a").retry_after == pytest.approx(1.1)
+    assert limiter.allow("b")
+    for _ in range(100):
+        limiter.charge("a", 10_000)
+    assert limiter.allow("a").retry_after == pytest.approx(60.1)
+    clock.move(60.2)
+    assert limiter.allow("a")
+
+
+def test_a_debt_that_a_costly_request_made_is_not_lowered_by_a_charge() -> None:
+    limiter = MemoryLimiter(rate=1, burst=1, clock=Clock())
+    assert limiter.allow("a", 1000)
+    before = limiter.allow("a").retry_after
+    limiter.charge("a", 5)
+    assert limiter.allow("a").retry_after == before

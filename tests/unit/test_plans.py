@@ -108,7 +108,7 @@ HOT: dict[str, Query] = CLAIM | {
     "finish_untouched": (lambda: STORE.finish_untouched, (NOW, NUMBERS, "token")),
     "add_done_attempts": (lambda: STORE.add_done_attempts, (1, 0, 0, "w", None, NUMBERS)),
     "job_by_id": (lambda: SELECT_JOBS + STORE.job_by_id, (1, "default")),
-    "history": (lambda: STORE.history, ("default", KIND, "1")),
+    "history": (lambda: STORE.history, ("default", KIND, "1", 1000)),
     "holdings": (lambda: STORE.holdings, ("default",)),
     "count_pending": (lambda: STORE.count_status, ("pending", "default")),
     "count_failed": (lambda: STORE.count_status, ("failed", None)),
@@ -355,7 +355,7 @@ def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     parts |= {"add_buckets", "note_depths", "add_failures", "add_failure_times"}  # insert
     parts |= {"any_known", "delete_records"}  # other engines
     parts |= {"add_words", "count_idle_notes", "drop_idle_notes"}  # in maintenance
-    parts |= {"holdings", "count_records"}  # count all that a tenant has
+    parts |= {"holdings", "count_records", "count_kinds"}  # count all that a tenant has
     for queries in (STORE, INDEX):
         for name, text in vars(queries).items():
             if any(table in text for table in LARGE):

@@ -44,3 +44,13 @@ def test_costs_count_and_are_forgotten() -> None:
     assert shares.take("a", 100)
     clock.move(2.5)
     assert not shares.busy
+
+
+def test_long_answers_count_as_part_of_a_share() -> None:
+    shares = Shares(Clock(1000.0))
+    shares.report_lag(1.0)
+    assert shares.take("other", 1)
+    assert shares.take("greedy", 1)
+    shares.charge("greedy", 1000)
+    assert not shares.take("greedy", 1)
+    assert shares.take("other", 1)

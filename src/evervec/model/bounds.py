@@ -16,6 +16,8 @@ BIGGEST = (1 << 63) - 1
 """the largest integer that every engine supports"""
 MOST_VECTORS = 100
 """records whose vectors one request to the service may ask for"""
+MOST_HISTORY = 1000
+"""attempts of a record that are listed: the latest"""
 _MOST_LISTED = (1 << 31) - 1
 
 

@@ -14,7 +14,7 @@ from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import InvalidArgument
 from evervec.model.basics import as_seconds
 from evervec.model.basics import moment as moment_of
-from evervec.model.bounds import BIGGEST, check_limit, check_whole
+from evervec.model.bounds import BIGGEST, MOST_HISTORY, check_limit, check_whole
 from evervec.model.job_filters import MOST_CHANGED, JobFilter, read_status
 from evervec.model.jobs import Attempt, Job, Status, TimelineEvent
 from evervec.model.records import Content
@@ -71,9 +71,9 @@ class JobManagement:
         return found[0] if found else None
 
     def history(self, kind: str, id: str | int) -> list[Attempt]:
-        """The attempts for a record, oldest first."""
+        """The attempts for a record, oldest first: the latest 1,000."""
         check_name("kind", kind)
-        return self._store.jobs.history(self._one_tenant(), kind, existing_id(id))
+        return self._store.jobs.history(self._one_tenant(), kind, existing_id(id), MOST_HISTORY)
 
     def _one_tenant(self) -> str:
         if self._tenant is None:

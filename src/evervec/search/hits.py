@@ -28,6 +28,9 @@ _TOO_MUCH = (
     "data: the hits have {} characters or more of it, so ask for fewer hits, or leave it out with "
     "fields"
 )
+_TOO_LONG = "hits: have {} characters or more, so ask for fewer hits, or for fewer parts of them with fields"
+_WORD = 100
+"""about how many characters an explanation has for each matched word"""
 _make_hit = quick_maker(Hit)
 
 
@@ -84,13 +87,18 @@ class HitMaker:
             explainer = Explainer(self._recall, self._scope, query, order, evidence)
         fields, words, hits = self._request.fields, evidence.text_scores, []
         shows_data, size = "data" in fields, 0
+        shows_metadata, most, total = "metadata" in fields, self._settings.hit_chars, 0
         is_shown = "text" in fields or self._request.explain
         for entry, read, passage in self._passages(chosen, evidence, is_shown=is_shown):
             rank, record, similarity = entry.ranked
             way = "text" if similarity is None else "hybrid" if record in words else "semantic"
             data = read.found.data if shows_data else None
+            total += len(read.title or "") + len(passage.text)
+            if shows_metadata:
+                total += len(read.found.metadata)
             if data is not None:
                 size += len(data)
+                total += len(data)
                 check_bound(self._settings, "hit_data_chars", size, _TOO_MUCH)
                 data = read_data(self._kinds, read.kind, data)
             hit = _make_hit(
@@ -99,6 +107,9 @@ class HitMaker:
             )  # fmt: skip
             if explainer is not None:
                 hit = explainer.explained(hit, passage, read)
+                total += _WORD * len(hit.explanation.matched) if hit.explanation else 0
+            if total > most:
+                check_bound(self._settings, "hit_chars", total, _TOO_LONG)
             hits.append(hit if fields is FIELDS else _reduced(hit, fields))
         return hits
 

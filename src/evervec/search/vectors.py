@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AT_ONCE = 256
+_COUNTED = 16
+"""records whose chunks are counted at once"""
 _TRIES = 3
 
 
@@ -43,6 +45,34 @@ class VectorReader:
             found |= self._portion(kind, wanted[start : start + _AT_ONCE])
         return {id: found[id] for id in wanted if id in found}
 
+    def read_within(
+        self, kind: str, ids: Sequence[str], usual: int, most: int
+    ) -> tuple[dict[str, list[ChunkVector]], list[str]]:
+        """The vectors of the first of these records, of about `usual` numbers together, and the ids
+        of the others. Raises `InvalidArgument` if the first has more than `most` by itself."""
+        wanted = list(dict.fromkeys(ids))
+        serving = self._serving(kind)
+        if serving is None:
+            return {}, []
+        version, dimensions = serving
+        size, chosen = 0, list[str]()
+        for start in range(0, len(wanted), _COUNTED):
+            check()
+            some = wanted[start : start + _COUNTED]
+            counts = self._store.records.chunk_counts(self._tenant, kind, some, version)
+            for id in some:
+                numbers = counts.get(id, 0) * dimensions
+                if numbers > most and not chosen:
+                    raise InvalidArgument(
+                        f"{kind} {shown(id)} has vectors of {numbers:,} numbers, and a response at "
+                        f"most {most:,} (server_page_mb): leave it out"
+                    )
+                if chosen and size + numbers > usual:
+                    return self.read(kind, chosen), wanted[len(chosen) :]
+                chosen.append(id)
+                size += numbers
+        return self.read(kind, chosen), []
+
     def mean(self, kind: str, id: str) -> NDArray[np.float32]:
         """The mean of a record's vectors."""
         check_name("kind", kind)
@@ -56,9 +86,10 @@ class VectorReader:
     def _portion(self, kind: str, ids: Sequence[str]) -> dict[str, list[ChunkVector]]:
         found: dict[str, list[ChunkVector]] = {}
         for _ in range(_TRIES):
-            version = self._serving(kind)
-            if version is None or not ids:
+            serving = self._serving(kind)
+            if serving is None or not ids:
                 break
+            version, _ = serving
             entries = self._store.records.entries(self._tenant, kind, ids, version)
             stored = self._index.vectors(version, [entry.record for entry in entries])
             for entry in entries:
@@ -68,10 +99,11 @@ class VectorReader:
             ids = [entry.id for entry in entries if entry.chunks and entry.id not in found]
         return found
 
-    def _serving(self, kind: str) -> int | None:
+    def _serving(self, kind: str) -> tuple[int, int] | None:
+        """The version that serves searches, and the length of its vectors."""
         for collection in self._store.versions.collections():
             if collection.kind == kind and collection.state == "serving" and collection.spec:
-                return collection.version
+                return collection.version, collection.spec.dimensions
         return None
 
 

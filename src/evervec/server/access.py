@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Query
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 
 from evervec.errors import EvervecError
 from evervec.facade import Evervec
 from evervec.queue.queue import Queue
 from evervec.records.drafts import check_name
-from evervec.server.answers import LINES
+from evervec.server.answers import LINES, answer_list
 from evervec.server.audit import EVERY_TENANT, LONGEST_TARGET
+from evervec.server.charges import BYTES_PER_REQUEST, IN_SCOPE, Charge
 from evervec.server.dashboard.paths import is_open_page, is_page
 from evervec.server.dashboard.session import session_of
 from evervec.server.deadlines import current_call
@@ -52,10 +55,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BYTES_PER_REQUEST = 65_536
-"""bytes of a body that count as one more request"""
 _MOST_DELAYED, _DELAY_SECONDS = 500, 1.0
 """responses with 429 that are delayed at once, and for how many seconds"""
+_BATCH = "/v1/records/batch"
+_FEW = 20
+"""values that are encoded in the event loop, if each is small"""
 _UNKNOWN_LENGTH_COST = 16
 """number of requests that a request with a body of unknown length counts as"""
 OPEN_PATHS = frozenset(
@@ -121,6 +125,10 @@ class Access:
             if problem.status_code == 429:
                 await self._delay()
             raise
+        if caller.role is not Role.ADMIN:
+            charge = scope[IN_SCOPE] = Charge(self._service, caller.bucket, caller.tenant)
+            if path != _BATCH:
+                send = charge.counting(send)
         if caller.key is None:
             await self._app(scope, receive, send)
         else:
@@ -186,15 +194,16 @@ class Access:
                 self._delayed -= 1
 
     def _cost(self, path: str, headers: Mapping[str, str]) -> int:
-        """How many requests this one counts as: a long body takes longer to read. A batch counts
-        once, as its lines are read in the tenant's turns; a body that is too long is not read."""
-        if path.endswith("/batch"):
+        """How many requests this one counts as: a long body takes longer to read, as a long response
+        does (`charges`). A batch counts once, as its lines are read in the tenant's turns; a body
+        that is too long is not read."""
+        if path == _BATCH:
             return 1
         length = headers.get("content-length", "")
         if not length.isdecimal():
             return _UNKNOWN_LENGTH_COST if "transfer-encoding" in headers else 1
         size = int(length[:16])
-        return 1 if size > self._most_bytes else 1 + size // _BYTES_PER_REQUEST
+        return 1 if size > self._most_bytes else 1 + size // BYTES_PER_REQUEST
 
     async def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
         given: Caller | None = scope.get(GIVEN_CALLER)
@@ -283,6 +292,21 @@ class View:
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a blocking call in a thread, in the turn of the caller's tenant."""
         return await self.service.run_for(self.caller.tenant, do, *args, **kwargs)
+
+    async def listed(
+        self,
+        shape: type[BaseModel],
+        field: str,
+        found: Sequence[Any],
+        each: Callable[[Any], Any] | None = None,
+        **rest: Any,
+    ) -> Response:
+        """A response with a list; a long one is encoded in a thread. `each`: how a value is shown;
+        `rest`: the other fields."""
+        values = found if each is None else map(each, found)
+        if len(found) <= _FEW:
+            return answer_list(shape, field, values, rest)
+        return await self.run(answer_list, shape, field, values, rest)
 
     def check_kind(self, kind: str | None) -> None:
         """Raise a `Problem` if the caller's token does not include the kind."""

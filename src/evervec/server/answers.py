@@ -12,22 +12,25 @@ import binascii
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from functools import partial
-from itertools import pairwise
+from functools import cache, partial
+from itertools import islice, pairwise
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, create_model
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, create_model
 from starlette.responses import Response
 
+from evervec.model.deadlines import check
 from evervec.records.kinds import plain_data
 from evervec.server.problems import Problem
 
 LINES = "application/x-ndjson"
 """media type of NDJSON responses"""
 MOST_AT_ONCE = 1000
+_PORTION = 16
+"""values of a list that are encoded at once: no other thread of the process runs meanwhile"""
 LONGEST_WAIT = 300.0
 Json = dict[str, Any]
 BigInt = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -101,6 +104,40 @@ def answer(
     """A response with a value of the library (or a dict) in its public shape."""
     body = shape.model_validate(value).model_dump_json(exclude_unset=True)
     return Response(body, status, headers, "application/json")
+
+
+def answer_list(
+    shape: type[BaseModel],
+    field: str,
+    values: Iterable[Any],
+    rest: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The same, with a list of any length in one field, and `rest` in the others. It is encoded in
+    portions, within the request's deadline: in a thread, other threads wait for one portion."""
+    left, others = iter(values), dict(rest or {})
+    portion = list(islice(left, _PORTION))
+    if len(portion) < _PORTION:
+        return answer(shape, {field: portion, **others}, headers=headers)
+    part, parts = _list_of(shape, field), []
+    while portion:
+        check()
+        made = part.dump_json(part.validate_python(portion), exclude_unset=True)
+        parts.append(made[1:-1])
+        portion = list(islice(left, _PORTION))
+    end = shape.model_validate({field: [], **others}).model_dump_json(
+        exclude_unset=True, exclude={field}
+    )
+    join = b"," if others else b""
+    body = b"".join((b'{"', field.encode(), b'":[', b",".join(parts), b"]", join, end[1:].encode()))
+    return Response(body, 200, headers, "application/json")
+
+
+@cache
+def _list_of(shape: type[BaseModel], field: str) -> TypeAdapter[Any]:
+    """What a field with a list has."""
+    found: Any = shape.model_fields[field].annotation
+    return TypeAdapter(found)
 
 
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:

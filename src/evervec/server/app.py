@@ -80,7 +80,8 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.state.service, app.state.counts, app.state.background = service, counts, background
     app.state.readiness = Readiness(ev, background)
     app.state.live = Live(service)
-    app.state.measures, app.state.runs, app.state.maps = Measures(), Runs(), Maps()
+    app.state.measures = Measures(seconds=ev.settings.server_most_seconds)
+    app.state.runs, app.state.maps = Runs(), Maps()
     for router in (*(module.router for module in _ROUTERS), *PAGES):
         app.include_router(router)
     app.add_middleware(DirectRoutes, routes=[r for routes in _DIRECT for r in routes.direct])

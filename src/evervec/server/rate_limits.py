@@ -25,6 +25,8 @@ _IDLE_SECONDS = 600.0
 """an unused key is forgotten after this time, and starts full again"""
 _SWEEP_SECONDS = 60.0
 _REDIS_TIMEOUT = 0.25
+_LONGEST_DEBT = 60.0
+"""seconds after which the next request passes, however much was charged"""
 _LEFT_ALONE = 1.0
 """seconds for which Redis is not called after a failure"""
 
@@ -37,7 +39,11 @@ local tokens = tonumber(bucket[1]) or burst
 local counted = tonumber(bucket[2]) or now
 tokens = math.min(burst, tokens + math.max(0, now - counted) * rate)
 local left = tokens
-if tokens >= 1 then left = tokens - tonumber(ARGV[4]) end
+if ARGV[5] == '1' then
+    left = math.min(tokens, math.max(tokens - tonumber(ARGV[4]), -tonumber(ARGV[6])))
+elseif tokens >= 1 then
+    left = tokens - tonumber(ARGV[4])
+end
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', left),
            'counted', string.format('%.6f', now))
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -71,6 +77,10 @@ class Limiter(Protocol):
 
     def allow(self, key: str, cost: int = 1) -> Allowance: ...
 
+    def charge(self, key: str, cost: int) -> None:
+        """Take tokens for what is already done. The bucket may go into debt, of as many tokens as it
+        gains in a minute at most."""
+
     def close(self) -> None: ...
 
 
@@ -79,6 +89,11 @@ def _decide(tokens: float, rate: float, cost: int) -> Allowance:
     if tokens >= 1.0:
         return Allowance(True, max(0, math.floor(tokens - cost)))
     return Allowance(False, 0, (1.0 - tokens) / rate)
+
+
+def _charged(tokens: float, rate: float, cost: int) -> float:
+    """What is left of `tokens`."""
+    return min(tokens, max(tokens - cost, -_LONGEST_DEBT * rate))
 
 
 class MemoryLimiter:
@@ -99,14 +114,23 @@ class MemoryLimiter:
 
     def allow(self, key: str, cost: int = 1) -> Allowance:
         with self._lock:
-            now = self._clock()
-            if now >= self._next_sweep:
-                self._sweep(now)
-            tokens, counted = self._buckets.get(key, (float(self.burst), now))
-            tokens = min(self.burst, tokens + max(0.0, now - counted) * self.rate)
+            tokens, now = self._counted(key)
             answer = _decide(tokens, self.rate, cost)
             self._buckets[key] = (tokens - cost if answer else tokens, now)
             return answer
+
+    def charge(self, key: str, cost: int) -> None:
+        with self._lock:
+            tokens, now = self._counted(key)
+            self._buckets[key] = (_charged(tokens, self.rate, cost), now)
+
+    def _counted(self, key: str) -> tuple[float, float]:
+        """The tokens of a bucket now, and the time."""
+        now = self._clock()
+        if now >= self._next_sweep:
+            self._sweep(now)
+        tokens, counted = self._buckets.get(key, (float(self.burst), now))
+        return min(self.burst, tokens + max(0.0, now - counted) * self.rate), now
 
     def _sweep(self, now: float) -> None:
         self._next_sweep = now + _SWEEP_SECONDS
@@ -164,15 +188,25 @@ class RedisLimiter:
         self._take = self._redis.register_script(_SCRIPT)
 
     def allow(self, key: str, cost: int = 1) -> Allowance:
+        tokens = self._tokens(key, cost, charges=0)
+        return self._passed() if tokens is None else _decide(tokens, self.rate, cost)
+
+    def charge(self, key: str, cost: int) -> None:
+        if self._tokens(key, cost, charges=1) is None:
+            self._passed()
+
+    def _tokens(self, key: str, cost: int, charges: int) -> float | None:
+        """The tokens of a bucket before some were taken; None if Redis fails."""
         if time.monotonic() < self._asked_again_at:
-            return self._passed()
+            return None
+        kept, debt = int(_IDLE_SECONDS * 1000), _LONGEST_DEBT * self.rate
         try:
-            values = (self.rate, self.burst, int(_IDLE_SECONDS * 1000), cost)
-            return _decide(float(self._take([self._prefix + key], values)), self.rate, cost)
+            values = (self.rate, self.burst, kept, cost, charges, debt)
+            return float(self._take([self._prefix + key], values))
         except self._failures as error:
             log.warning("rate limits are not applied: Redis failed with %s", type(error).__name__)
             self._asked_again_at = time.monotonic() + _LEFT_ALONE
-            return self._passed()
+            return None
 
     def _passed(self) -> Allowance:
         with self._counting:

@@ -45,18 +45,30 @@ class Shares:
 
     def take(self, tenant: str, cost: int) -> bool:
         """Count a request; False if its tenant exceeds its share."""
+        self._turn()
+        if self.busy and not self._is_below_share(tenant):
+            return False
+        self._count(tenant, cost)
+        return True
+
+    def charge(self, tenant: str, cost: int) -> None:
+        """Count more of a request that was taken: its response is long."""
+        self._turn()
+        self._count(tenant, cost)
+
+    def _turn(self) -> None:
+        """Begin a new second, if one has begun."""
         second = int(self._clock())
         if second != self._second:
             self._before = self._now if second == self._second + 1 else {}
             self._now, self._second = {}, second
             self._asked, self._tenants = sum(self._before.values()), len(self._before)
-        if self.busy and not self._is_below_share(tenant):
-            return False
+
+    def _count(self, tenant: str, cost: int) -> None:
         if tenant not in self._now and tenant not in self._before:
             self._tenants += 1
         self._now[tenant] = self._now.get(tenant, 0) + cost
         self._asked += cost
-        return True
 
     def _is_below_share(self, tenant: str) -> bool:
         known = tenant in self._now or tenant in self._before

@@ -164,7 +164,10 @@ def clip_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     left = _LARGEST_METADATA
     kept: dict[str, Any] = {}
     for name, value in metadata.items():
-        size = len(name) + len(json.dumps(value, default=str))
+        plain = value is None or isinstance(value, int | float)
+        # there may be thousands of numbers, which have the same length in both
+        text = repr(value) if plain else json.dumps(value, default=str)
+        size = len(name) + len(text)
         if size > left:
             size, value = len(name) + 3, "…"  # noqa: PLW2901
         if size > left:

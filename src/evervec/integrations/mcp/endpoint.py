@@ -8,7 +8,7 @@ Each message is complete in itself: there are no sessions to keep, and no stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,8 +24,10 @@ from evervec.model.jobs import Ticket
 from evervec.model.records import Hit, Hits, Record, Version
 from evervec.model.reports import Stats
 from evervec.server.access import Caller
+from evervec.server.charges import IN_SCOPE, Charge
 from evervec.server.keys import Role
-from evervec.server.requests import App, Message, Receive, Scope, Send
+from evervec.server.requests import LARGE_BODY, App, Message, Receive, Scope, Send
+from evervec.server.service import Service
 
 # it tells of each message that it comes and goes, and warns of each that is malformed
 logging.getLogger("mcp.server").setLevel(logging.ERROR)
@@ -61,8 +63,8 @@ class RouteRecords:
     def __init__(self, routes: App, scope: Scope) -> None:
         self._routes = routes
         self._scope = scope
-        caller: Caller = scope["caller"]
-        self._tenant = QueryParams(scope["query_string"]).get("tenant", caller.tenant)
+        self._caller: Caller = scope["caller"]
+        self._tenant = QueryParams(scope["query_string"]).get("tenant", self._caller.tenant)
 
     async def search(
         self,
@@ -76,8 +78,8 @@ class RouteRecords:
         body = {
             "query": query, "k": k, "kind": kind, "filter": filter, "min_relevance": min_relevance
         }  # fmt: skip
-        found = await self._ask("POST", "/v1/search", body)
-        return Hits(read(list[Hit], found["hits"]), via=found["via"], version=found["version"])
+        found: Hits = await self._ask("POST", "/v1/search", body, shape=_hits)
+        return found
 
     async def add(
         self,
@@ -97,8 +99,9 @@ class RouteRecords:
         await self._ask("POST", "/v1/wait", {"ticket": shown, "wait": seconds})
 
     async def get(self, kind: str, id: str) -> Record | None:
-        found = await self._ask("GET", record_path(kind, id), absent=None)
-        return None if found is None else read(Record, found)
+        found: Record | None
+        found = await self._ask("GET", record_path(kind, id), absent=None, shape=_record)
+        return found
 
     async def page(
         self,
@@ -114,21 +117,26 @@ class RouteRecords:
             "cursor": None if after is None else make_cursor(*after),
             "limit": str(limit),
         }
-        found = await self._ask("GET", "/v1/records", query=asked)
-        return read(list[Record], found["records"]), found["cursor"] is not None
+        found: tuple[list[Record], bool]
+        found = await self._ask("GET", "/v1/records", query=asked, shape=_page)
+        return found
 
     async def delete(self, kind: str, id: str) -> Ticket:
         absent = Ticket(kind, id, 0, 0, accepted=False, is_new=False, enqueued=False)
         found = await self._ask("DELETE", record_path(kind, id), absent=absent)
         return found if isinstance(found, Ticket) else _ticket(found)
 
-    async def count(self, kind: str) -> int:
+    async def counts(self, kinds: Sequence[str] | None, most: int) -> tuple[dict[str, int], int]:
+        if kinds is not None:
+            return {kind: await self._count(kind) for kind in kinds[:most]}, len(kinds)
+        versions = await self._ask("GET", "/v1/versions", shape=_versions)
+        names = sorted({version.kind for version in versions})
+        found = (await self._ask("POST", "/v1/records/count", {"by_kind": True}))["kinds"]
+        return {kind: found.get(kind, 0) for kind in names[:most]}, len(names)
+
+    async def _count(self, kind: str) -> int:
         found: int = (await self._ask("POST", "/v1/records/count", {"kind": kind}))["count"]
         return found
-
-    async def kinds(self) -> list[str]:
-        found = read(list[Version], (await self._ask("GET", "/v1/versions"))["versions"])
-        return sorted({version.kind for version in found})
 
     async def stats(self) -> Stats:
         return read(Stats, await self._ask("GET", "/v1/queue/stats"))
@@ -141,8 +149,14 @@ class RouteRecords:
         *,
         query: Mapping[str, str | None] | None = None,
         absent: Any = ...,
+        shape: Callable[[Any], Any] = lambda found: found,
     ) -> Any:
-        """The JSON of a route's response; `absent`: what to return instead of the error 404."""
+        """The JSON of a route's response, as `shape` makes a value of it; `absent`: what to return
+        instead of the error 404. A long response is read in a thread, and counted like one that is
+        sent."""
+        charge: Charge | None = self._scope.get(IN_SCOPE)
+        if charge is not None:
+            charge.count_call()
         asked = {"tenant": self._tenant, **(query or {})}
         content = b"" if body is None else to_json(body)
         headers = [(b"content-type", b"application/json")] if content else []
@@ -173,12 +187,33 @@ class RouteRecords:
             parts.append(message.get("body", b""))
 
         await self._routes(scope, receive, send)
-        answer = orjson.loads(b"".join(parts))
+        source = b"".join(parts)
+        if charge is not None:
+            charge.count_bytes(len(source))
         if status == 404 and absent is not ...:
             return absent
         if status >= 400:
-            raise error_of(answer)
-        return answer
+            raise error_of(orjson.loads(source))
+        if len(source) < LARGE_BODY:
+            return shape(orjson.loads(source))
+        service: Service = self._scope["app"].state.service
+        return await service.run_for(self._caller.tenant, lambda: shape(orjson.loads(source)))
+
+
+def _hits(found: Any) -> Hits:
+    return Hits(read(list[Hit], found["hits"]), via=found["via"], version=found["version"])
+
+
+def _record(found: Any) -> Record:
+    return read(Record, found)
+
+
+def _page(found: Any) -> tuple[list[Record], bool]:
+    return read(list[Record], found["records"]), found["cursor"] is not None
+
+
+def _versions(found: Any) -> list[Version]:
+    return read(list[Version], found["versions"])
 
 
 def _ticket(answered: dict[str, Any]) -> Ticket:

@@ -64,9 +64,9 @@ class Records(Protocol):
 
     async def delete(self, kind: str, id: str) -> Ticket: ...
 
-    async def count(self, kind: str) -> int: ...
-
-    async def kinds(self) -> list[str]: ...
+    async def counts(self, kinds: Sequence[str] | None, most: int) -> tuple[dict[str, int], int]:
+        """The numbers of records of these kinds, or of all, by kind: of `most` of them at most, and
+        how many there are."""
 
     async def stats(self) -> Stats | None:
         """None: the caller may not see them."""
@@ -160,11 +160,17 @@ class LibraryRecords:
     async def delete(self, kind: str, id: str) -> Ticket:
         return await self._run(lambda: self._library.delete(kind, id))
 
-    async def count(self, kind: str) -> int:
-        return await self._run(lambda: self._library.count(kind))
+    async def counts(self, kinds: Sequence[str] | None, most: int) -> tuple[dict[str, int], int]:
+        library = self._library
+        if kinds is None:
+            kinds = sorted({v.kind for v in await self._run(library.versions)})
+            if isinstance(library, Evervec):
+                found = await self._run(lambda: library.store.records.count_kinds(library.tenant))
+                return {kind: found.get(kind, 0) for kind in kinds[:most]}, len(kinds)
+        return {kind: await self._count(kind) for kind in kinds[:most]}, len(kinds)
 
-    async def kinds(self) -> list[str]:
-        return sorted({v.kind for v in await self._run(self._library.versions)})
+    async def _count(self, kind: str) -> int:
+        return await self._run(lambda: self._library.count(kind))
 
     async def stats(self) -> Stats:
         return await self._run(self._library.queue.stats)

@@ -170,12 +170,10 @@ async def forget(access: Access, asked: ForgetIn) -> ForgottenOut:
 async def status(access: Access, asked: StatusIn) -> StatusOut:
     records = access.records
     limited = access.kinds is not None
-    kinds = list(access.kinds) if access.kinds is not None else await records.kinds()
-    shown = [KindOut(kind=kind, records=await records.count(kind)) for kind in kinds[:_MOST_KINDS]]
+    counts, total = await records.counts(access.kinds, _MOST_KINDS)
+    shown = [KindOut(kind=kind, records=count) for kind, count in counts.items()]
     stats = None if limited else await records.stats()
-    note = (
-        f"only the first {_MOST_KINDS} of {len(kinds)} kinds" if len(kinds) > len(shown) else None
-    )
+    note = f"only the first {_MOST_KINDS} of {total} kinds" if total > len(shown) else None
     if stats is None:
         note = note or "the queue is not shown to one who may use only some kinds"
         return StatusOut(

@@ -14,9 +14,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from evervec.errors import EvervecError
+from evervec.model.deadlines import deadline
 from evervec.runtime.threads import submit
 
 log = logging.getLogger("evervec.server")
@@ -55,10 +57,15 @@ class Measures:
     """The counts of one service."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, patience: float = _PATIENCE
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = _PATIENCE,
+        seconds: float = 300.0,
     ) -> None:
+        """`seconds`: after which a count is given up."""
         self._clock = clock
         self._patience = patience
+        self._seconds = seconds
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -86,11 +93,15 @@ class Measures:
         if (entry := self._entries.get(key)) is not None:
             entry.next = 0.0
 
+    def _do(self, count: Callable[[], T]) -> T:
+        with deadline(self._seconds):
+            return count()
+
     async def _count(self, entry: _Entry, count: Callable[[], T]) -> None:
         async with self._turns:
             began = self._clock()
             try:
-                value = await asyncio.wrap_future(submit("evervec-count", count))
+                value = await asyncio.wrap_future(submit("evervec-count", partial(self._do, count)))
                 done = Measured(value, datetime.now(UTC), self._clock())
                 while entry.past and done.clock - entry.past[0].clock > _PAST_SECONDS:
                     entry.past.popleft()

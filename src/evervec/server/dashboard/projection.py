@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evervec.model.deadlines import check
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 _WIDTH = 8
 """directions that are searched for at once: more than two, so that the first two are found soon"""
 _ROUNDS = 14
+_IN_ONE_THREAD = 200_000
+"""multiplications of a product that OpenBLAS does in the calling thread: with more it would take all
+processors from other requests"""
 _MOST_GROUPS = 7
 OTHERS = "others"
 ABSENT = "no value"
@@ -42,9 +47,16 @@ def project(vectors: Sequence[NDArray[np.float32]]) -> Projection:
         return Projection([(0.5, 0.5)] * len(vectors), (0.0, 0.0))
     width = min(_WIDTH, *centred.shape)
     basis = np.random.default_rng(0).standard_normal((centred.shape[1], width), dtype=np.float32)
+    rows = max(1, _IN_ONE_THREAD // (centred.shape[1] * width))
+    parts = [centred[start : start + rows] for start in range(0, len(centred), rows)]
     for _ in range(_ROUNDS):
-        basis, _ = np.linalg.qr(centred.T @ (centred @ basis))
-    left, sizes, right = np.linalg.svd((centred @ basis).astype(np.float64), full_matrices=False)
+        check()
+        product = np.zeros_like(basis)
+        for part in parts:
+            product += part.T @ (part @ basis)
+        basis, _ = np.linalg.qr(product)
+    turned = np.concatenate([part @ basis for part in parts])
+    left, sizes, right = np.linalg.svd(turned.astype(np.float64), full_matrices=False)
     flat = left[:, :2] * sizes[:2]
     directions = basis.astype(np.float64) @ right.T
     for axis in range(flat.shape[1]):  # either sign is right: the same is chosen every time
@@ -107,5 +119,5 @@ def stepped(
 def shown(value: Any) -> str:
     """A value as the legend shows it."""
     if isinstance(value, list):
-        return ", ".join(map(str, value))[:60]
+        return ", ".join(map(str, value[:60]))[:60]
     return str(value)[:60]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -11,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from evervec.model.basics import as_datetime
+from evervec.model.deadlines import check
 from evervec.runtime.release import release
 from evervec.server.access import Caller
 from evervec.server.dashboard import charts, words
@@ -59,6 +62,8 @@ NAVIGATION = (
     ("audit", "Audit log", Role.ADMIN, "a"),
 )
 
+_PARTS = 500
+"""parts of a page between two checks of the deadline"""
 _FILTERS = (
     "number", "duration", "lapse", "ago", "moment", "clock", "precise", "size", "money", "clipped",
     "count", "upto",
@@ -84,7 +89,8 @@ def _templates() -> Environment:
 
 def render(template: str, scope: Scope, caller: Caller | None, values: Values) -> str:
     """The whole page."""
-    return _templates().get_template(template).render(_context(scope, caller, values))
+    found = _templates().get_template(template)
+    return _joined(found.generate(_context(scope, caller, values)))
 
 
 def render_live(template: str, scope: Scope, caller: Caller | None, values: Values) -> str:
@@ -93,7 +99,16 @@ def render_live(template: str, scope: Scope, caller: Caller | None, values: Valu
     # Others get the same, so it has no token of anybody's session: the script keeps the page's.
     values = {**values, "form_token": ""}
     context = found.new_context(_context(scope, caller, values))
-    return "".join(found.blocks["live"](context))
+    return _joined(iter(found.blocks["live"](context)))
+
+
+def _joined(parts: Iterator[str]) -> str:
+    """The parts of a page, within the request's deadline: a long list has many."""
+    made = []
+    while portion := list(islice(parts, _PARTS)):
+        check()
+        made += portion
+    return "".join(made)
 
 
 def _context(scope: Scope, caller: Caller | None, values: Values) -> Values:

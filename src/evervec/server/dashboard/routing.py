@@ -32,6 +32,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from evervec.model.deadlines import check
 from evervec.server.access import View
 from evervec.server.dashboard.live import Live
 from evervec.server.dashboard.paths import SIGN_IN, address_of, is_page, local_address, root_of
@@ -195,13 +196,13 @@ async def _respond(view: View, template: str, make: Callable[[], Awaitable[Value
     scope = view.request.scope
     if _STREAM in headers_of(scope).get("accept", ""):
         live: Live = view.request.app.state.live
-        live.check(view.caller.tenant)
-
-        async def render() -> str:
-            return render_live(template, scope, view.caller, await make())
-
         # what a page shows depends on these alone
         key = (view.caller.tenant, view.caller.role, view.caller.kinds, address_of(scope))
+        live.check(view.caller.tenant, key)
+
+        async def render() -> str:
+            return await view.run(render_live, template, scope, view.caller, await make())
+
         stream = live.stream(view.caller.tenant, key, render)
         return StreamingResponse(stream, media_type=_STREAM, headers=PAGE_HEADERS)
     values = await make()
@@ -212,9 +213,9 @@ async def _respond(view: View, template: str, make: Callable[[], Awaitable[Value
         table = next((each for each in values.values() if isinstance(each, Table)), None)
         if table is None:
             raise Problem(406, "this page has no list to download")
-        return download(table, format)
+        return await view.run(download, table, format)
     status = problem.status_code if problem else 200
-    return page(template, scope, view.caller, values, status)
+    return await view.run(page, template, scope, view.caller, values, status)
 
 
 def _format(request: Request) -> str | None:
@@ -286,6 +287,13 @@ def _problem_response(scope: Scope, problem: Problem) -> Response:
     return error_page(scope, problem)
 
 
-def as_json(value: Any) -> str:
-    """A value for people to read."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+def as_json(value: Any, most: int = 1 << 40) -> str:
+    """The first characters of a value for people to read. No more than these is made of it."""
+    parts, size = [], 0
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
+        check()
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            return "".join(parts)[:most] + "…"
+    return "".join(parts)

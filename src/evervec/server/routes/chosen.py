@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from evervec.server.access import KindReaderView, KindWriterView
 from evervec.server.answers import Given, Json, Shown, answer
+from evervec.server.problems import Problem
 from evervec.server.router import Routes
 
 router = Routes("records")
@@ -22,6 +23,12 @@ class ChosenIn(Given):
     filter: Json | None = Field(None, examples=[{"topic": "plants", "year": {"gte": 2020}}])
 
 
+class CountedIn(ChosenIn):
+    """Which records to count."""
+
+    by_kind: bool = Field(False, description="also of each kind; without `kind` and `filter`")
+
+
 class DeletedIn(ChosenIn):
     """Which records to delete. The filter must not be empty."""
 
@@ -32,12 +39,20 @@ class CountOut(Shown):
     """A number of records."""
 
     count: int
+    kinds: dict[str, int] | None = Field(
+        None, description="of each kind, if `by_kind` asked for it"
+    )
 
 
 @router.on("POST /v1/records/count", "Count records", CountOut, 415)
-async def count_records(view: KindReaderView, body: ChosenIn) -> Response:
+async def count_records(view: KindReaderView, body: CountedIn) -> Response:
     """All records of the tenant, or those of a kind, or those that fit a filter."""
     view.check_kind(body.kind)
+    if body.by_kind:
+        if body.kind is not None or body.filter is not None:
+            raise Problem(422, "by_kind: give neither kind nor filter")
+        kinds = await view.run(view.ev.store.records.count_kinds, view.tenant)
+        return answer(CountOut, {"count": sum(kinds.values()), "kinds": kinds})
     return answer(CountOut, {"count": await view.run(view.ev.count, body.kind, body.filter)})
 
 

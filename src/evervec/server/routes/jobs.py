@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -94,8 +95,7 @@ async def list_jobs(
         view.queue.jobs, status=status, kind=kind, id=id, after=after, limit=limit
     )
     last = make_cursor(found[-1].job_id) if len(found) == limit else None
-    shown = [redacted(view.caller, job) for job in found]
-    return answer(JobsOut, {"jobs": shown, "cursor": last})
+    return await view.listed(JobsOut, "jobs", found, partial(redacted, view.caller), cursor=last)
 
 
 @router.on("GET /v1/jobs/{id}", "Get a job", JobOut, 404)
@@ -108,7 +108,7 @@ async def get_job_content(view: WriterView, id: JobId) -> Response:
     """The record, or the boxed record that the job carries, which no reader sees yet. Nothing
     changes."""
     await _find(view, id)
-    return answer(ContentsOut, {"content": await view.run(view.queue.peek, id)})
+    return await view.run(lambda: answer(ContentsOut, {"content": view.queue.peek(id)}))
 
 
 @router.on("GET /v1/jobs/{id}/timeline", "Get the way of a job's latest change", TimelineOut, 404)
@@ -116,7 +116,7 @@ async def get_job_timeline(view: ReaderView, id: JobId) -> Response:
     """When it was saved, claimed, embedded and searchable, attempt by attempt."""
     await _find(view, id)
     found = await view.run(view.queue.timeline, id)
-    return answer(TimelineOut, {"events": [redacted(view.caller, event) for event in found]})
+    return await view.listed(TimelineOut, "events", found, partial(redacted, view.caller))
 
 
 @router.on("PATCH /v1/jobs/{id}", "Change a job's priority", JobOut, 404, 415)

@@ -164,7 +164,7 @@ async def list_keys(
     view: KeyAdminView, tenant: Annotated[str | None, Query(min_length=1)] = None
 ) -> Response:
     """Keys of all tenants, or of one."""
-    return answer(KeysOut, {"keys": await view.run(view.service.keys.list, tenant)})
+    return await view.listed(KeysOut, "keys", await view.run(view.service.keys.list, tenant))
 
 
 @router.on("POST /v1/keys/{id}/revoke", "Revoke a key, or a token", RevokedOut, 404)
@@ -234,7 +234,7 @@ async def list_audit_entries(
     chosen = AuditChoice(tenant, action, key_id, place[0] if place else None)
     found = await view.run(Audit(view.service.ev.store).list, chosen, limit)
     last = make_cursor(found[-1].entry) if len(found) == limit else None
-    return answer(AuditOut, {"entries": found, "cursor": last})
+    return await view.listed(AuditOut, "entries", found, cursor=last)
 
 
 def _new_key(made: NewKey) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -69,7 +70,7 @@ async def get_store_history(
     """Of the tenant; for a platform admin of all tenants, or of one with `?tenant=`. Minutes are
     kept for three hours, ten minutes for two days, hours for three months."""
     found = await view.run(view.ev.history, since, step, kind, all_tenants=view.everyone)
-    return answer(HistoryOut, {"points": found})
+    return await view.listed(HistoryOut, "points", found)
 
 
 @shows(FailureGroup)
@@ -108,7 +109,7 @@ async def list_failures(
     found = await view.run(
         view.ev.failures, limit, kind, dismissed=dismissed, all_tenants=view.everyone
     )
-    return answer(FailuresOut, {"failures": [redacted(view.caller, group) for group in found]})
+    return await view.listed(FailuresOut, "failures", found, partial(redacted, view.caller))
 
 
 @router.on("POST /v1/failures/{fingerprint}/dismiss", "Dismiss a group of failures", DismissedOut)
@@ -139,7 +140,7 @@ class WorkerIn(Given):
 @router.on("GET /v1/workers", "List workers", WorkersOut)
 async def list_workers(view: AdminView) -> Response:
     """Who and where, how many jobs each holds and has done. For platform admins."""
-    return answer(WorkersOut, {"workers": await view.run(view.ev.workers)})
+    return await view.listed(WorkersOut, "workers", await view.run(view.ev.workers))
 
 
 @router.on("POST /v1/workers/pause", "Pause one worker", WorkersOut, 415)
@@ -148,7 +149,7 @@ async def pause_worker(view: AdminView, body: WorkerIn) -> Response:
     admins."""
     async with view.audited("worker.pause", body.worker):
         await view.run(view.ev.pause_worker, body.worker)
-    return answer(WorkersOut, {"workers": await view.run(view.ev.workers)})
+    return await view.listed(WorkersOut, "workers", await view.run(view.ev.workers))
 
 
 @router.on("POST /v1/workers/resume", "Resume one worker", WorkersOut, 415)
@@ -156,4 +157,4 @@ async def resume_worker(view: AdminView, body: WorkerIn) -> Response:
     """For platform admins."""
     async with view.audited("worker.resume", body.worker):
         await view.run(view.ev.resume_worker, body.worker)
-    return answer(WorkersOut, {"workers": await view.run(view.ev.workers)})
+    return await view.listed(WorkersOut, "workers", await view.run(view.ev.workers))

@@ -32,6 +32,7 @@ from evervec.server.answers import (
     More,
     Shown,
     answer,
+    answer_list,
     asked_seq,
     asked_wait,
     entity_tag,
@@ -54,7 +55,8 @@ from evervec.server.routes.tenants import quota_headers
 from evervec.settings import Settings
 from evervec.stores.values import Draft
 
-_FIRST_PORTION = 16
+_PORTION = 16
+"""records that are read at once, each of which may be as long as a body"""
 
 router = Routes("records")
 
@@ -261,22 +263,27 @@ async def list_records(
     given = None if filter is None else read_filter_json(filter)
     listed = partial(view.ev.records, kind, embedded=embedded, filter=given)
     most = int(view.ev.settings.server_page_mb * 1e6)
-    found, more = await view.run(bounded_page, listed, read_cursor(cursor, str, str), limit, most)
+    return await view.run(_page, listed, read_cursor(cursor, str, str), limit, most)
+
+
+def _page(
+    listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
+) -> Response:
+    found, more = bounded_page(listed, after, limit, most)
     last = make_cursor(found[-1].kind, found[-1].id) if more else None
-    return answer(RecordsOut, {"records": found, "cursor": last})
+    return answer_list(RecordsOut, "records", found, {"cursor": last})
 
 
 @router.on(
     "GET /v1/records/{kind}/{id:path}/history", "List the attempts of a record", HistoryOut, 404
 )
 async def get_history(view: KindReaderView, kind: Kind, id: Id) -> Response:
-    """Oldest first; empty for a record without attempts."""
+    """The latest 1,000, oldest first; empty for a record without attempts."""
     view.check_kind(kind)
     found = await view.run(view.ev.queue.history, kind, id)
     if not found and await view.run(view.ev.queue.status, kind, id) is None:
         raise _absent(kind, id)
-    shown = [redacted(view.caller, attempt) for attempt in found]
-    return answer(HistoryOut, {"attempts": shown})
+    return await view.listed(HistoryOut, "attempts", found, partial(redacted, view.caller))
 
 
 @router.on(
@@ -288,7 +295,11 @@ async def get_record(
 ) -> Response:
     """The current record, with its ETag; 404 while it is boxed."""
     view.check_kind(kind)
-    found = await view.run(view.ev.get, kind, id)
+    return await view.run(_record, view.ev, kind, id, if_none_match)
+
+
+def _record(ev: Evervec, kind: str, id: str, if_none_match: str | None) -> Response:
+    found = ev.get(kind, id)
     if found is None:
         raise _absent(kind, id)
     tag = entity_tag(found.seq)
@@ -367,19 +378,25 @@ def _changed(ticket: Ticket) -> Problem:
 def bounded_page(
     listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
 ) -> tuple[list[Record], bool]:
-    """Records up to a limit, or until their texts and data exceed `most` characters, and whether there may
-    be more. They are read in portions, to bound the memory."""
+    """Records up to a limit, or until they exceed `most` characters, and whether there may be more.
+    They are read in portions, to bound the memory."""
     found: list[Record] = []
-    size, portion = 0, _FIRST_PORTION
+    size = 0
     while True:
-        wanted = min(portion, limit - len(found))
+        wanted = min(_PORTION, limit - len(found))
         part = listed(after=found[-1] if found else after, limit=wanted)
+        for place, record in enumerate(part, 1):
+            size += _size(record)
+            if size > most:
+                return found + part[:place], place < len(part) or len(part) == wanted
         found += part
-        size += sum(len(record.text) + _data_size(record.data) for record in part)
-        if len(part) < wanted or len(found) == limit or size > most:
+        if len(part) < wanted or len(found) == limit:
             return found, len(part) == wanted
-        portion *= 2
 
 
-def _data_size(data: Any) -> int:
-    return 0 if data is None else len(to_json(data))
+def _size(record: Record) -> int:
+    """About how many characters a record has."""
+    size = len(record.text) + len(record.title or "")
+    if record.metadata:
+        size += len(to_json(record.metadata))
+    return size if record.data is None else size + len(to_json(record.data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -22,6 +23,7 @@ from evervec.server.answers import (
     Json,
     Shown,
     answer,
+    answer_list,
     shows,
 )
 from evervec.server.problems import redacted
@@ -143,24 +145,23 @@ async def search(request: Request) -> Response:
     after, wait = asked.pop("after"), asked.pop("wait")
     if after is not None:
         await _settled(view, after, wait)
-    return _found(await view.run(partial(view.ev.search, **asked)))
+    return await view.run(_found, partial(view.ev.search, **asked))
 
 
 @router.on("POST /v1/similar", "Find similar records", HitsOut, 415)
 async def find_similar(view: KindReaderView, body: SimilarIn) -> Response:
     """The records of the same kind that are nearest to a record by their vectors."""
     view.check_kind(body.kind)
-    return _found(await view.run(partial(view.ev.similar, **dict(body))))
+    return await view.run(_found, partial(view.ev.similar, **dict(body)))
 
 
-def _found(hits: Hits) -> Response:
-    return answer(
-        HitsOut,
-        {
-            "hits": list(hits), "via": hits.via, "version": hits.version,
-            "reranked": hits.reranked, "rerank_error": hits.rerank_error,
-        },
-    )  # fmt: skip
+def _found(search: Callable[[], Hits]) -> Response:
+    hits = search()
+    rest = {
+        "via": hits.via, "version": hits.version, "reranked": hits.reranked,
+        "rerank_error": hits.rerank_error,
+    }  # fmt: skip
+    return answer_list(HitsOut, "hits", hits, rest)
 
 
 @router.on("POST /v1/wait", "Wait until a change is in the index", JobOut, 409, 415)

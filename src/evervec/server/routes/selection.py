@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -106,7 +107,7 @@ async def find_jobs(view: ReaderView, body: FindIn) -> Response:
     found = await view.run(
         view.queue.jobs_where, _filter(view, body), before=body.before, limit=body.limit
     )
-    return answer(FoundOut, {"jobs": [redacted(view.caller, job) for job in found]})
+    return await view.listed(FoundOut, "jobs", found, partial(redacted, view.caller))
 
 
 @router.on("POST /v1/jobs/retry", "Retry the failed jobs that fit a filter", ChangedOut, 409, 415)

@@ -60,7 +60,7 @@ class VerifyOut(Shown):
 async def list_versions(view: ReaderView) -> Response:
     """Which model made which vectors, for the tenant's kinds and with counts of its records."""
     found = await view.run(view.ev.versions, all_tenants=view.everyone)
-    return answer(VersionsOut, {"versions": found})
+    return await view.listed(VersionsOut, "versions", found)
 
 
 @router.on("POST /v1/verify", "Compare the index with the records", VerifyOut, 415)
@@ -77,7 +77,7 @@ async def verify(view: ReaderView, body: VerifyIn | None = None) -> Response:
             view.ev.verify, asked.repair, quick=asked.quick, all_tenants=view.everyone,
             kind=asked.kind, faults=asked.faults,
         )  # fmt: skip
-    return answer(VerifyOut, report)
+    return await view.run(answer, VerifyOut, report)
 
 
 class MigrationIn(Given):

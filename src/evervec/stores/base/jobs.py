@@ -100,7 +100,8 @@ class Jobs(Protocol):
         """Jobs in the order defined for `status`; with `after`, the jobs with greater numbers in
         order of their numbers, to continue after the last page."""
 
-    def history(self, tenant: str, kind: str, id: str) -> list[Attempt]: ...
+    def history(self, tenant: str, kind: str, id: str, limit: int) -> list[Attempt]:
+        """The latest attempts of a record, oldest first."""
 
     def way(self, job: Job, most: int) -> tuple[float, list[Attempt]]:
         """When the latest change of a job's record was saved, and the latest attempts at it, in

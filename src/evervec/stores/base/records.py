@@ -94,6 +94,9 @@ class Records(Protocol):
         """The number of live records."""
         ...
 
+    def count_kinds(self, tenant: str) -> dict[str, int]:
+        """The number of live records of each kind that has some, by kind."""
+
     def search_text(
         self,
         tenant: str,
@@ -117,6 +120,11 @@ class Records(Protocol):
         self, tenant: str, kind: str, ids: Sequence[str], version: int
     ) -> list[LedgerEntry]:
         """The ledger entries in one version of those records that are live."""
+
+    def chunk_counts(
+        self, tenant: str, kind: str, ids: Sequence[str], version: int
+    ) -> dict[str, int]:
+        """The number of chunks of each of those records that has some in a version, by id."""
 
     def exported(
         self, tenant: str, kind: str, version: int, after: str, limit: int

@@ -58,7 +58,8 @@ from evervec.records as r
 cross join lateral (
     select * from evervec.current_attempts as c where c.record = r.record offset 0) as a
 where r.tenant = $1 and r.kind = $2 and r.id = $3
-order by a.finished_at, a.number
+order by a.finished_at desc, a.number desc
+limit $4
 
 -- name: insert_records
 -- words are a tsvector; another transaction may insert the same id

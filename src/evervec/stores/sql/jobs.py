@@ -112,8 +112,9 @@ class Jobs(Part):
         the status, else by number."""
         return JobList(self.engine.select_jobs, JOB_ORDER[status if in_order else None])
 
-    def history(self, tenant: str, kind: str, id: str) -> list[Attempt]:
-        return list(map(_attempt, self.read(self.sql.history, tenant, kind, id)))
+    def history(self, tenant: str, kind: str, id: str, limit: int) -> list[Attempt]:
+        rows = self.read(self.sql.history, tenant, kind, id, limit)
+        return list(map(_attempt, reversed(rows)))
 
     def way(self, job: Job, most: int) -> tuple[float, list[Attempt]]:
         with self.db.snapshot() as conn:

@@ -86,6 +86,9 @@ class Records(Part):
         ((count,),) = self._matching(self.sql.count_records, [tenant, kind], filter)
         return int(count)
 
+    def count_kinds(self, tenant: str) -> dict[str, int]:
+        return {kind: int(count) for kind, count in self.read(self.sql.count_kinds, tenant)}
+
     # search
     def search_text(
         self,
@@ -128,6 +131,12 @@ class Records(Part):
             LedgerEntry(record, id, unpack_chunks(chunks), bool(current))
             for record, id, chunks, current in rows
         ]
+
+    def chunk_counts(
+        self, tenant: str, kind: str, ids: Sequence[str], version: int
+    ) -> dict[str, int]:
+        rows = self.read(self.sql.entries, tenant, kind, self.engine.listed(ids), version)
+        return {id: count_chunks(chunks) for _, id, chunks, _ in rows}
 
     def exported(
         self, tenant: str, kind: str, version: int, after: str, limit: int

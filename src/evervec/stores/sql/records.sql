@@ -28,7 +28,8 @@ select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.err
 from evervec_records as r
 join evervec_attempts as a on a.record = r.record
 where r.tenant = $1 and r.kind = $2 and r.id = $3
-order by a.number
+order by a.number desc
+limit $4
 
 -- name: serving_job
 select j.job_id
@@ -44,6 +45,12 @@ from evervec_records as r
 where r.record > $1 and r.kind = $2 and r.state = 'live' and r.data is not null
 order by r.record
 limit $3
+
+-- name: count_kinds
+select r.kind, count(*) from evervec_records as r
+where r.tenant = $1 and r.state = 'live'
+group by r.kind
+order by r.kind
 
 -- name: count_records
 select count(*) from evervec_records as r

@@ -95,7 +95,7 @@ async def job(view: ReaderView, id: JobNumber) -> Values:
         "verbs": [verb.name for verb in fitting(found)],
         "highest": HIGHEST_PRIORITY,
         "content": content,
-        "metadata": as_json(content.metadata)[:_LONGEST_METADATA] if content else "",
+        "metadata": as_json(content.metadata, _LONGEST_METADATA) if content else "",
         "record_tenant": found.tenant if view.caller.role is Role.ADMIN else None,
         "unreadable": unreadable,
     }

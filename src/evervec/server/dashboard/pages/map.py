@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from markupsafe import Markup
 
 from evervec.facade import Evervec
+from evervec.model.deadlines import check, holding
 from evervec.search.vector_sample import VectorSample, sample_vectors
 from evervec.server.access import ReaderView
 from evervec.server.dashboard.paths import link
-from evervec.server.dashboard.projection import Group, grouped, project, stepped
+from evervec.server.dashboard.projection import Group, grouped, project, shown, stepped
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.words import clipped, duration
 from evervec.server.requests import Scope
-from evervec.stores.values import Collection, SampledRecord
+from evervec.stores.values import Collection
 
 router = Pages()
 
@@ -29,6 +32,9 @@ MOST = 2000
 _MOST_KINDS = 20
 _KEPT = 16
 _FIELDS = 24
+_MOST_NAMES, _NAMES_OF_ONE = 1000, 64
+"""metadata fields that are considered for colours: of all records, and of one"""
+_LONGEST_NAME = 200
 _WIDTH, _HEIGHT, _EDGE = 1000, 620, 14
 KIND, AGE = "", "age"
 _FIELD = "field:"
@@ -40,10 +46,10 @@ class Point:
 
     x: float
     y: float
-    tone: str
     kind: str
     id: str
     name: str
+    updated_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,67 +57,93 @@ class Map:
     """A sample in the plane."""
 
     points: list[Point]
-    groups: list[Group]
     shares: tuple[float, float]
     is_all: bool
     model: str
-    fields: list[str]
-    """metadata fields by which it can be coloured"""
+    fields: dict[str, list[str | None]]
+    """metadata fields by which it can be coloured, with the value of each point as it is shown"""
     left_out: list[str]
     """kinds whose vectors are of another model"""
 
 
 class Maps:
-    """The last maps, each for as long as the store has not changed."""
+    """The last maps, each for as long as the store has not changed. What a client may choose freely,
+    such as the colour, makes no other map."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str, str], tuple[int, Map]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], tuple[int, Map]] = OrderedDict()
+        self._making: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
+        """a lock for each map that is being made, and how many threads use it"""
 
-    def read(self, ev: Evervec, kind: str, colour: str) -> Map:
-        """The map of a tenant's vectors."""
-        mark, key = ev.store.mark(), (ev.tenant, kind, colour)
-        known = self._kept.get(key)
-        if known is not None and known[0] == mark:
-            return known[1]
-        made = make_map(ev, kind, colour)
+    def read(self, ev: Evervec, kind: str) -> Map:
+        """The map of a tenant's vectors. Requests for the same map wait for the first of them."""
+        key = (ev.tenant, kind)
+        with self._turn(key):
+            mark = ev.store.mark()
+            known = self._kept.get(key)
+            if known is not None and known[0] == mark:
+                return known[1]
+            made = make_map(ev, kind)
+            with self._lock:
+                self._kept[key] = (mark, made)
+                self._kept.move_to_end(key)
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            return made
+
+    @contextmanager
+    def _turn(self, key: tuple[str, str]) -> Iterator[None]:
         with self._lock:
-            self._kept[key] = (mark, made)
-            self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
+            turn, users = self._making.get(key, (threading.Lock(), 0))
+            self._making[key] = turn, users + 1
+        try:
+            with holding(turn):
+                yield
+        finally:
+            with self._lock:
+                _, users = self._making.pop(key)
+                if users > 1:
+                    self._making[key] = turn, users - 1
 
 
 @router.page("/ui/map", "map.html")
 async def map(view: ReaderView, kind: str = "", colour: str = KIND) -> Values:
     maps: Maps = view.request.app.state.maps
     kinds = sorted(await view.run(view.ev.kinds))
-    made = await view.run(maps.read, view.ev, kind if kind in kinds else "", colour)
     tenant = view.request.query_params.get("tenant")
+    scope, chosen = view.request.scope, kind if kind in kinds else ""
+    made, groups, drawn = await view.run(_shown, maps, view.ev, chosen, colour, scope, tenant)
     colours = {KIND: "kind", AGE: "age", **{_FIELD + name: name for name in made.fields}}
     return {
         "kinds": kinds, "kind": kind, "colour": colour if colour in colours else KIND,
-        "colours": colours, "map": made, "most": MOST, "tenant": tenant,
-        "drawn": _drawn(view.request.scope, made.points, tenant),
+        "colours": colours, "map": made, "groups": groups, "most": MOST, "tenant": tenant,
+        "drawn": drawn,
     }  # fmt: skip
 
 
-def make_map(ev: Evervec, kind: str, colour: str) -> Map:
+def _shown(
+    maps: Maps, ev: Evervec, kind: str, colour: str, scope: Scope, tenant: str | None
+) -> tuple[Map, list[Group], Markup]:
+    made = maps.read(ev, kind)
+    tones, groups = coloured(made, colour, ev.store.now())
+    return made, groups, _drawn(scope, made.points, tones, tenant)
+
+
+def make_map(ev: Evervec, kind: str) -> Map:
     """The map of the vectors of a kind, or of all kinds with the same model."""
     chosen, left_out = _chosen(ev, kind)
     samples = _samples(ev, chosen)
     records = [(c.kind, record) for c, sample in samples for record in sample.records]
     flat = project([vector for _, sample in samples for vector in sample.vectors])
     is_all = all(sample.is_all for _, sample in samples)
-    metadata = [json.loads(record.metadata or "{}") for _, record in records]
-    tones, groups = _coloured(records, metadata, colour, ev.store.now())
     points = [
-        Point(x, y, tone, kind, record.id, clipped(record.title or record.id, 80))
-        for (x, y), tone, (kind, record) in zip(flat.points, tones, records, strict=True)
+        Point(x, y, kind, record.id, clipped(record.title or record.id, 80), record.updated_at)
+        for (x, y), (kind, record) in zip(flat.points, records, strict=True)
     ]
     model = chosen[0].spec.name if chosen and chosen[0].spec else ""
-    return Map(points, groups, flat.shares, is_all, model, _fields(metadata), left_out)
+    fields = grouping_fields([record.metadata for _, record in records])
+    return Map(points, flat.shares, is_all, model, fields, left_out)
 
 
 def _samples(ev: Evervec, chosen: Sequence[Collection]) -> list[tuple[Collection, VectorSample]]:
@@ -142,40 +174,51 @@ def _chosen(ev: Evervec, kind: str) -> tuple[list[Collection], list[str]]:
     return chosen, sorted(c.kind for c in serving if c not in chosen)
 
 
-def _coloured(
-    records: Sequence[tuple[str, SampledRecord]],
-    metadata: Sequence[dict[str, Any]],
-    colour: str,
-    now: float,
-) -> tuple[list[str], list[Group]]:
-    if colour == AGE and records:
-        ages = [max(0.0, now - record.updated_at) for _, record in records]
+def coloured(made: Map, colour: str, now: float) -> tuple[list[str], list[Group]]:
+    """The tone of each point, and the groups for the legend."""
+    if colour == AGE and made.points:
+        ages = [max(0.0, now - point.updated_at) for point in made.points]
         return stepped(ages, lambda age: " ".join(duration(age).split(" ")[:2]))
     if colour.startswith(_FIELD):
-        name = colour.removeprefix(_FIELD)
-        return grouped([each.get(name) for each in metadata])
-    return grouped([kind for kind, _ in records])
+        values = made.fields.get(colour.removeprefix(_FIELD))
+        return grouped([None] * len(made.points) if values is None else values)
+    return grouped([point.kind for point in made.points])
 
 
-def _fields(metadata: Sequence[dict[str, Any]]) -> list[str]:
-    """The metadata fields that most of the sample has, of those that group it."""
+def grouping_fields(metadata: Sequence[str | None]) -> dict[str, list[str | None]]:
+    """The metadata fields that most of the sample has, of those that group it, with the value of
+    each record. Of records with very many fields only the first are considered: the work and the
+    memory do not grow with what is in them."""
     counts: Counter[str] = Counter()
-    values: dict[str, set[str]] = {}
-    for each in metadata:
-        for name, value in each.items():
-            if isinstance(value, str | int | float | bool | list):
-                counts[name] += 1
-                values.setdefault(name, set()).add(str(value))
+    values: dict[str, dict[int, str]] = {}
+    names: dict[str, str] = {}  # values that many records have are in memory once
+    for place, source in enumerate(metadata):
+        check()
+        found: dict[str, Any] = json.loads(source or "{}")
+        for name, value in islice(found.items(), _NAMES_OF_ONE):
+            if not isinstance(value, str | int | float | bool | list) or value == []:
+                continue
+            if name not in values and (len(values) >= _MOST_NAMES or len(name) > _LONGEST_NAME):
+                continue
+            counts[name] += 1
+            text = shown(value)
+            values.setdefault(name, {})[place] = names.setdefault(text, text)
     grouping = [
         name for name, count in counts.most_common(4 * _FIELDS)
-        if len(values[name]) <= max(12, count // 3)
+        if len(set(values[name].values())) <= max(12, count // 3)
     ]  # fmt: skip
-    return sorted(grouping[:_FIELDS])
+    return {
+        name: [values[name].get(place) for place in range(len(metadata))]
+        for name in sorted(grouping[:_FIELDS])
+    }
 
 
-def _drawn(scope: Scope, points: Sequence[Point], tenant: str | None) -> Markup:
+def _drawn(
+    scope: Scope, points: Sequence[Point], tones: Sequence[str], tenant: str | None
+) -> Markup:
     """The points as links. They cannot be reached by Tab, which would stop at each of them: the list
     of records is the way by keyboard."""
+    check()
     shape = Markup(
         '<a href="{}" tabindex="-1"><circle class="{}" cx="{}" cy="{}" r="4.5"><title>{}</title>'
         "</circle></a>"
@@ -183,10 +226,10 @@ def _drawn(scope: Scope, points: Sequence[Point], tenant: str | None) -> Markup:
     return Markup("").join(
         shape.format(
             link(scope, "records", point.kind, point.id, tenant=tenant),
-            point.tone,
+            tone,
             round(_EDGE + (_WIDTH - 2 * _EDGE) * point.x, 1),
             round(_HEIGHT - _EDGE - (_HEIGHT - 2 * _EDGE) * point.y, 1),
             f"{point.kind}: {point.name}",
         )
-        for point in points
+        for point, tone in zip(points, tones, strict=True)
     )

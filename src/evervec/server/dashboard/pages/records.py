@@ -115,6 +115,8 @@ class Whole:
     pieces: list[Piece]
     chunks: int
     similar: list[Hit] | None
+    data: str | None
+    """its object, as much of it as is shown"""
 
 
 @router.page("/ui/records/{kind}/{id:path}", "record.html")
@@ -124,14 +126,13 @@ async def record(view: ReaderView, kind: Kind, id: Id) -> Values:
         raise Problem(404, f"{kind} {id!r} does not exist in this tenant")
     shown = [redacted(view.caller, attempt) for attempt in found.attempts[-_MOST_ATTEMPTS:]]
     text = found.record.text if found.record else ""
-    data = None if found.record is None else plain_data(found.record.data)
     return {
         "kind": kind, "id": id, "record": found.record, "versions": found.versions,
         "jobs": [redacted(view.caller, job) for job in found.jobs],
         "attempts": Table("attempts", shown), "left_out": len(found.attempts) - len(shown),
         "pieces": found.pieces, "chunks": found.chunks, "text": text,
         "longest": _LONGEST_SHOWN, "similar": found.similar, "as_json": as_json,
-        "data": None if data is None else as_json(data),
+        "data": found.data,
         "confirm": _confirmation(id), "tenant": view.request.query_params.get("tenant"),
     }  # fmt: skip
 
@@ -158,7 +159,9 @@ def _whole(ev: Evervec, kind: str, id: str) -> Whole:
             similar = sorted(found, key=lambda hit: -(hit.similarity or 0.0))  # not by age
         except EvervecError:  # it is not embedded yet, or the index is away: the rest is shown
             similar = None
-    return Whole(record, jobs, attempts, versions, divided, len(borders), similar)
+    data = None if record is None else plain_data(record.data)
+    shown = None if data is None else as_json(data, _LONGEST_SHOWN)
+    return Whole(record, jobs, attempts, versions, divided, len(borders), similar, shown)
 
 
 def _confirmation(id: str) -> str:

@@ -1,7 +1,8 @@
 """Tables of the application that are attached: their state, and what was given for each.
 
-A tenant sees the tables whose rows can be its records. Numbers of rows, and examples of rows that
-cannot be indexed, may be those of other tenants: only platform admins see them.
+A tenant sees the kinds of the tables whose rows can be its records. Numbers of rows, and examples of
+rows that cannot be indexed, may be those of other tenants: only platform admins see them, and the
+names of tables.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class ShownTable:
     """An attached table as a caller may see it."""
 
     table: str
+    """its kind, for one who may not see its name"""
     kind: str
     state: str
     trouble: str | None
@@ -138,7 +140,7 @@ def _shown(ev: Evervec, tenant: str | None, role: Role) -> list[ShownTable]:
     is_admin = role is Role.ADMIN
     return [
         ShownTable(
-            each.table, each.kind, each.state, _trouble(each, is_admin=is_admin),
+            each.table if is_admin else each.kind, each.kind, each.state, _trouble(each, is_admin=is_admin),
             each.rows if is_admin else None, each.embedded if tenant is None else own[each.kind],
             given_of(each.attachment) if is_admin else {},
         )
