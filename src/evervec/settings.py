@@ -140,10 +140,14 @@ class Settings:
     )
     tenant_chunks: int = _setting(0, "chunks of a tenant in the index; 0: no limit", least=0)
     tenant_tokens: int = _setting(
-        0, "tokens per day (UTC) after which a tenant's jobs wait; 0: no limit", least=0
+        0,
+        "tokens per day (UTC) after which a tenant's jobs wait and it searches by text; 0: no limit",
+        least=0,
     )
     tenant_money: float = _setting(
-        0.0, "cost per day (UTC) after which a tenant's jobs wait; 0: no limit", least=0
+        0.0,
+        "cost per day (UTC) after which a tenant's jobs wait and it searches by text; 0: no limit",
+        least=0,
     )
     backfill_priority: int = _setting(
         -100, "priority of the jobs that a backfill enqueues", least=-1000, most=1000

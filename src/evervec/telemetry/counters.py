@@ -123,7 +123,9 @@ REFUSED = Counter(
     "bound",
 )
 QUOTAS = Counter(
-    "evervec_quota_refusals_total", "Writes rejected because a tenant's quota is used up", "quota"
+    "evervec_quota_refusals_total",
+    "Writes rejected, and searches answered from text, because a tenant's quota is used up",
+    "quota",
 )
 DISPATCHED = Counter(
     "evervec_dispatched_jobs_total", "Jobs of push mode, published or released", "outcome"
