@@ -33,6 +33,7 @@ from evervec.server.keys import TOKENS_COUNTED, Key, Keys
 from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.shares import Shares
 from evervec.server.verification import Verifications
+from evervec.server.weights import Weights
 from evervec.stores.values import Draft, StoredEntry
 
 log = logging.getLogger("evervec.server")
@@ -67,7 +68,8 @@ class Service:
         self.idempotency_keys = IdempotencyKeys(ev.store, ev.settings)
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
-        self.shares = Shares()
+        self.weights = Weights(ev.store.tenants.limits)
+        self.shares = Shares(weight_of=self.weights.of)
         self.calls: set[Call] = set()
         """requests in progress"""
         self.in_progress: Counter[str] = Counter()
@@ -82,6 +84,7 @@ class Service:
             ev.settings.server_threads,
             ev.settings.server_tenant_threads,
             at_once=processors() if ev.store.is_local else 0,
+            weight_of=self.weights.of,
         )
         self._own_pool = FairPool(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
@@ -107,7 +110,8 @@ class Service:
 
     async def run_for(self, tenant: str, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a blocking call for a tenant, in its turn and within the request's deadline."""
-        return await self._run(self.pool, tenant, partial(do, *args, **kwargs), current_call())
+        work, refresh = partial(do, *args, **kwargs), partial(self.weights.refresh, tenant)
+        return await self._run(self.pool, tenant, work, current_call(), refresh)
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a short call for the service itself, in threads that no tenant uses."""
@@ -117,7 +121,14 @@ class Service:
         """Run a pushed job, without the deadline of a request."""
         return await self._run(self.pool, _PUSHED, partial(do, *args, **kwargs), None)
 
-    async def _run(self, pool: FairPool, tenant: str, do: Callable[[], T], call: Call | None) -> T:
+    async def _run(
+        self,
+        pool: FairPool,
+        tenant: str,
+        do: Callable[[], T],
+        call: Call | None,
+        after: Callable[[], None] = lambda: None,
+    ) -> T:
         loop = asyncio.get_running_loop()
         here = contextvars.copy_context()  # so that log lines there have this request's id
         future: asyncio.Future[T] = loop.create_future()
@@ -130,6 +141,7 @@ class Service:
             except BaseException as error:  # noqa: BLE001 - passed on to the request
                 answer = error
             resolve_in(loop, future, answer)
+            after()
 
         turn = pool.submit(tenant, partial(here.run, work))
         return await (future if call is None else call.outcome(future, lambda: pool.withdraw(turn)))
@@ -234,12 +246,14 @@ class Service:
         work.add_done_callback(ended)
 
     async def maintain(self) -> None:
-        """Save the last uses of keys and purge old rows periodically; runs until cancelled."""
+        """Save the last uses of keys and what was counted, and purge old rows, periodically; runs
+        until cancelled."""
         next_sweep = 0.0
         while True:
             await asyncio.sleep(_SAVE_USES_SECONDS)
             try:
                 await self.run(self.save_key_uses)
+                await self.run(self.every_queue.recorder.flush_if_due)
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _PURGE_SECONDS
                     await self.run(self._purge)
