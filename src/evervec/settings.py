@@ -333,6 +333,11 @@ class Settings:
         12.0, "hours after which the dashboard asks for the key again", least=0.01
     )
     keep_audit_days: float = _setting(90.0, "how long entries of the audit log are kept", least=0)
+    keep_audit_entries: int = _setting(
+        100_000,
+        "entries of the audit log that are kept of each action on a tenant; 0: no limit",
+        least=0,
+    )
     rate_per_second: float = _setting(
         100.0, "requests per second that an agent may make", least=0.01
     )

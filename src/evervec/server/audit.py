@@ -1,7 +1,8 @@
 """The audit log: who did what to a store, from where, and with which outcome.
 
-It records changes of keys, deletes, repairs, migrations and manual changes of jobs, over HTTP and
-on the command line. Entries are never changed; they are purged after `keep_audit_days`.
+It records changes of keys, sign-ins, deletes, repairs, migrations and manual changes of jobs, over
+HTTP and on the command line. Entries are never changed; they are purged after `keep_audit_days`, and
+beyond `keep_audit_entries` of each action on a tenant.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from evervec.records.writer import Save, save_each, save_together
 from evervec.runtime.batcher import Batcher
 from evervec.runtime.loops import resolve, resolve_in
 from evervec.runtime.threads import processors
+from evervec.server.audit_writer import AuditWriter
 from evervec.server.deadlines import STOPPING, Call, Revocations, current_call, within_request
 from evervec.server.fair_pool import FairPool
 from evervec.server.idempotency import IdempotencyKeys
@@ -34,7 +35,7 @@ from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.shares import Shares
 from evervec.server.verification import Verifications
 from evervec.server.weights import Weights
-from evervec.stores.values import Draft, StoredEntry
+from evervec.stores.values import Draft
 
 log = logging.getLogger("evervec.server")
 
@@ -75,7 +76,7 @@ class Service:
         self.in_progress: Counter[str] = Counter()
         """their number by tenant"""
         self.save = Batcher("save", self._save_all, outcome=within_request)
-        self.audit = Batcher("audit", self._note_all, outcome=within_request)
+        self.audit = AuditWriter(ev.store, ev.settings)
         self.revocations = Revocations(self.keys, self.calls)
         self.verifications = Verifications(self)
         self._find_key = Batcher("keys", self._find_all, outcome=within_request)
@@ -229,10 +230,6 @@ class Service:
         self._used.update((key.id, now) for key in found.values() if key is not None)
         return [found[text] for text in texts]
 
-    def _note_all(self, entries: Sequence[StoredEntry]) -> list[None]:
-        self.ev.store.service.add_audit(entries)
-        return [None] * len(entries)
-
     # beside the requests
     def outlive(self, work: asyncio.Future[Any]) -> None:
         """Keep work that may go on after its request, and log its failure."""
@@ -254,6 +251,8 @@ class Service:
             try:
                 await self.run(self.save_key_uses)
                 await self.run(self.every_queue.recorder.flush_if_due)
+                self.audit.end_repeats(self.ev.store.now())
+                await self.run(self.audit.write_counted)
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _PURGE_SECONDS
                     await self.run(self._purge)
@@ -268,6 +267,7 @@ class Service:
         store.service.forget_asked(now - settings.server_repeat_hours * 3600)
         store.service.forget_tokens(now - TOKENS_COUNTED)
         store.service.forget_audit(now - settings.keep_audit_days * 86400)
+        self.audit.trim()
 
     def save_key_uses(self) -> None:
         used, self._used = self._used, {}

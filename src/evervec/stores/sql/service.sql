@@ -88,6 +88,17 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 -- name: forget_audit
 delete from evervec_audit where noted_at < $1
 
+-- name: frequent_audit
+select tenant, action from evervec_audit group by tenant, action having count(*) > $1
+
+-- name: trim_audit
+delete from evervec_audit where entry in (
+    select entry from evervec_audit
+    where tenant = $1 and action = $2 and entry <= (
+        select entry from evervec_audit where tenant = $1 and action = $2
+        order by entry desc limit 1 offset $3)
+    order by entry limit $4)
+
 -- name: asked
 select fingerprint, answer from evervec_asked where tenant = $1 and name = $2
 
