@@ -41,6 +41,10 @@ if _typing.TYPE_CHECKING:
     from evervec.errors import VersionMismatch as VersionMismatch
     from evervec.errors import WaitTimeout as WaitTimeout
     from evervec.facade import Evervec as Evervec
+    from evervec.model.access import AuditEntry as AuditEntry
+    from evervec.model.access import Key as Key
+    from evervec.model.access import NewKey as NewKey
+    from evervec.model.access import Token as Token
     from evervec.model.deadlines import deadline as deadline
     from evervec.model.explanations import Explanation as Explanation
     from evervec.model.explanations import MatchedWord as MatchedWord
@@ -101,6 +105,7 @@ _HOMES = {
     "LeaseLost ProviderUnavailable QuotaExceeded RateLimited SettingsError StoreError "
     "VersionMismatch WaitTimeout",
     "facade": "Evervec",
+    "model.access": "AuditEntry Key NewKey Token",
     "model.deadlines": "deadline",
     "model.explanations": "Explanation MatchedWord Reranked",
     "model.failures": "FailureGroup",

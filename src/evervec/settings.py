@@ -145,10 +145,14 @@ class Settings:
     )
     tenant_chunks: int = _setting(0, "chunks of a tenant in the index; 0: no limit", least=0)
     tenant_tokens: int = _setting(
-        0, "tokens per day (UTC) after which a tenant's jobs wait; 0: no limit", least=0
+        0,
+        "tokens per day (UTC) after which a tenant's jobs wait and it searches by text; 0: no limit",
+        least=0,
     )
     tenant_money: float = _setting(
-        0.0, "cost per day (UTC) after which a tenant's jobs wait; 0: no limit", least=0
+        0.0,
+        "cost per day (UTC) after which a tenant's jobs wait and it searches by text; 0: no limit",
+        least=0,
     )
     backfill_priority: int = _setting(
         -100, "priority of the jobs that a backfill enqueues", least=-1000, most=1000
@@ -339,6 +343,11 @@ class Settings:
         12.0, "hours after which the dashboard asks for the key again", least=0.01
     )
     keep_audit_days: float = _setting(90.0, "how long entries of the audit log are kept", least=0)
+    keep_audit_entries: int = _setting(
+        100_000,
+        "entries of the audit log that are kept of each action on a tenant; 0: no limit",
+        least=0,
+    )
     rate_per_second: float = _setting(
         100.0, "requests per second that an agent may make", least=0.01
     )

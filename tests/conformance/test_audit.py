@@ -44,3 +44,26 @@ def test_entries_are_kept_in_order_and_found_by_what_they_say(world: World) -> N
     assert targets(least) == ["note/3", "note/2"]
     assert store.service.forget_audit(store.now() - 25) == 3
     assert targets(AuditChoice(action="record.delete")) == ["note/4", "note/3"]
+
+
+def test_of_each_action_on_a_tenant_the_latest_entries_are_kept(world: World) -> None:
+    service = world.ev.store.service
+    counts = {("acme", "queue.pause"): 25, ("acme", "key.revoke"): 3, ("other", "queue.pause"): 10}
+    for (tenant, action), count in counts.items():
+        service.add_audit(
+            [StoredEntry(0.0, "k", "a", tenant, action, str(n), "done") for n in range(count)]
+        )
+
+    def targets(tenant: str, action: str) -> list[str]:
+        chosen = AuditChoice(tenant=tenant, action=action)
+        return [entry.target for entry in service.audit(chosen, 100)]
+
+    assert sorted(service.frequent_audit(9)) == [("acme", "queue.pause"), ("other", "queue.pause")]
+    assert service.frequent_audit(10) == [("acme", "queue.pause")]
+    assert service.trim_audit("acme", "queue.pause", 10, 7) == 7
+    assert targets("acme", "queue.pause")[-1] == "7"
+    assert service.trim_audit("acme", "queue.pause", 10, 100) == 8
+    assert targets("acme", "queue.pause") == [str(n) for n in range(24, 14, -1)]
+    assert service.trim_audit("acme", "queue.pause", 10, 100) == 0
+    assert service.trim_audit("nobody", "queue.pause", 10, 100) == 0
+    assert len(targets("acme", "key.revoke") + targets("other", "queue.pause")) == 13

@@ -16,8 +16,10 @@ from fastapi.testclient import TestClient
 import evervec
 from evervec import Evervec
 from evervec.server.app import make_app
+from evervec.server.audit import Audit
 from evervec.server.dashboard.paths import SIGN_IN
 from evervec.server.keys import Keys
+from evervec.stores.values import AuditChoice
 from support.dashboard import events, pages, person
 from support.service import Serve, Served
 
@@ -95,6 +97,28 @@ def test_signing_out_ends_the_session_for_good(served: Served) -> None:
     someone.http.cookies.update(kept)
     assert someone.get("/").status_code == 303
     assert person(served, served.key(role="reader")).get("/").status_code == 200
+
+
+def test_signing_in_and_out_are_in_the_audit_log(served: Served) -> None:
+    made = Keys(served.ev.store).create("acme", "ann", "reader")
+    wrong = served.http().post(SIGN_IN, data={"key": made.key[:-1] + "-"})
+    assert wrong.status_code == 401
+    someone = person(served, made.key)
+    cookie = someone.http.cookies["evervec_session"]
+    session = Keys(served.ev.store).check([cookie])[cookie]
+    assert session is not None
+    assert someone.send("/ui/sign-out").status_code == 303
+    end, begin = Audit(served.ev.store).list(AuditChoice(), 10)
+    assert (begin.action, begin.key_id, begin.agent, begin.tenant) == (
+        "session.begin", made.info.id, "ann", "acme",
+    )  # fmt: skip
+    assert begin.target == f"{session.id} of {made.info.label}"
+    assert begin.client == "127.0.0.1"
+    assert begin.request_id
+    assert (end.action, end.key_id, end.agent, end.tenant) == (
+        "session.end", session.id, "ann", "acme",
+    )  # fmt: skip
+    assert made.key not in begin.target + end.target
 
 
 def test_revoking_a_key_ends_its_sessions_and_their_live_pages(served: Served) -> None:

@@ -205,3 +205,22 @@ def test_requests_go_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert head.startswith(b"POST http://service.invalid/at/v1/records/count HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic dXNlcjpwYXNz\r\n" in head
     assert b"Authorization: Bearer key\r\n" in head
+
+
+def test_keys_tokens_and_the_audit_log_are_awaited(served: Served) -> None:
+    async def main() -> None:
+        async with AsyncClient(served.url, served.key(role="admin")) as admin:
+            made = await admin.keys.create("acme", expires_in=60)
+            assert [key.id for key in await admin.keys.list("acme")] == [made.info.id]
+            newer = await admin.keys.rotate(made.info.id)
+            async with AsyncClient(served.url, newer.key) as client:
+                token = await client.tokens.create(expires_in=60)
+                async with AsyncClient(served.url, token.token) as limited:
+                    assert await limited.count() == 0
+            await admin.tokens.revoke(token.id)
+            await admin.keys.revoke(newer.info.id)
+            assert [entry.action for entry in await admin.audit.list()] == [
+                "key.revoke", "key.revoke", "token.create", "key.rotate", "key.create"
+            ]  # fmt: skip
+
+    asyncio.run(main())

@@ -20,6 +20,8 @@ from evervec import (
     StoreError,
     WaitTimeout,
 )
+from evervec.server.audit import Audit
+from evervec.server.keys import Keys
 from support.flaky import Flaky, failing
 from support.service import Serve, Served
 from support.world import fail_for_good
@@ -196,3 +198,109 @@ def test_patience_ends(flaky: type[Flaky]) -> None:
     with Client(flaky.url, retries=0) as client, pytest.raises(StoreError, match="502"):
         client.queue.retry_failed()
     assert evervec.Client is Client
+
+
+# ---- keys, tokens and the audit log
+
+
+@pytest.fixture
+def admin(ev: Evervec, serve: Serve) -> Iterator[Client]:
+    served = serve(ev)
+    with Client(served.url, served.key(role="admin", agent="root")) as made:
+        yield made
+
+
+def test_an_admin_manages_keys_as_with_the_library(admin: Client, ev: Evervec) -> None:
+    made = admin.keys.create("acme", "crawler", "reader", expires_in=timedelta(hours=1))
+    assert made.key.startswith(made.info.prefix)
+    assert (made.info.agent, made.info.role, made.info.tenant) == ("crawler", "reader", "acme")
+    assert made.info.expires_at is not None
+    assert made.info.expires_at - made.info.created_at == timedelta(hours=1)
+    newer = admin.keys.rotate(made.info.id, overlap=0)
+    assert admin.keys.list("acme") == Keys(ev.store).page("acme", None, 10)
+    assert [key.id for key in admin.keys.list("acme")] == [newer.info.id, made.info.id]
+    with Client(str(admin._url), made.key) as old, pytest.raises(AccessDenied):
+        old.count()
+    with Client(str(admin._url), newer.key) as new:
+        assert new.count() == 0
+        admin.keys.revoke(newer.info.prefix)
+        with pytest.raises(AccessDenied):
+            new.count()
+    with pytest.raises(InvalidArgument, match="can be revoked"):
+        admin.keys.revoke(newer.info.id)
+    with pytest.raises(InvalidArgument, match="can be rotated"):
+        admin.keys.rotate(newer.info.id)
+    with pytest.raises(InvalidArgument, match="role"):
+        admin.keys.create("acme", role="owner")
+    assert [entry.action for entry in admin.audit.list()] == [
+        "key.revoke", "key.rotate", "key.create"
+    ]  # fmt: skip
+    (entry,) = admin.audit.list(action="key.rotate")
+    assert (entry.agent, entry.tenant, entry.outcome) == ("root", "*", "done")
+    assert admin.audit.list(key_id="000000000000") == admin.audit.list("acme") == []
+
+
+def test_lists_of_keys_and_entries_are_read_page_by_page(
+    admin: Client, ev: Evervec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Keys(ev.store)
+    made = [keys.create("acme").info.id for _ in range(25)]
+    for n in range(25):
+        Audit(ev.store).note("someone", "acme", "job.retry", str(n))
+    monkeypatch.setattr("evervec.client.connection.LARGEST_PAGE", 10)
+    assert sorted(key.id for key in admin.keys.list("acme", limit=1000)) == sorted(made)
+    assert len(admin.keys.list("acme", limit=12)) == 12
+    assert len(admin.keys.list(limit=1000)) == 26
+    assert [entry.target for entry in admin.audit.list("acme", limit=21)] == [
+        str(n) for n in range(24, 3, -1)
+    ]
+    with pytest.raises(InvalidArgument, match="limit"):
+        admin.keys.list(limit=0)
+
+
+def test_a_client_of_one_tenant_lists_its_keys(ev: Evervec, serve: Serve) -> None:
+    served = serve(ev)
+    with Client(served.url, served.key(role="admin"), tenant="acme") as client:
+        made = client.keys.create("acme", role="reader")
+        client.keys.create("other", role="reader")
+        assert client.keys.list() == [made.info]
+        assert len(client.keys.list("other")) == 1
+        client.keys.revoke(made.info.id)
+        token = client.tokens.create("writer")
+        assert token.tenant == "acme"
+        client.tokens.revoke(token.id)
+
+
+def test_a_token_has_a_part_of_the_permissions_of_its_key(client: Client, ev: Evervec) -> None:
+    client.add("note", "seen", id="1")
+    client.add("task", "hidden", id="1")
+    made = client.tokens.create(kinds=["note"], expires_in=timedelta(minutes=5))
+    assert (made.role, made.kinds, made.agent) == ("reader", ("note",), "a")
+    assert made.token not in repr(made)
+    with Client(str(client._url), made.token) as limited:
+        assert limited.get("note", "1") is not None
+        with pytest.raises(AccessDenied):
+            limited.get("task", "1")
+        with pytest.raises(AccessDenied, match="kinds"):
+            limited.tokens.create()
+    for refused in (client.keys.list, client.audit.list, lambda: client.tokens.revoke(made.id)):
+        with pytest.raises(AccessDenied):
+            refused()
+    with pytest.raises(AccessDenied, match="cannot create a token with the role admin"):
+        client.tokens.create("admin")
+
+
+def test_a_key_is_asked_for_once(flaky: type[Flaky]) -> None:
+    """A second one would be known to nobody, and stay valid."""
+    flaky.answers[:] = [(0, b""), (200, b"{}")]
+    with Client(flaky.url) as client:
+        with pytest.raises(StoreError, match="unreachable"):
+            client.keys.create("acme")
+        assert len(flaky.keys) == 1
+        flaky.answers[:] = [(503, b"busy"), (200, b"{}")]
+        with pytest.raises(StoreError):
+            client.tokens.create()
+        flaky.answers[:] = [(429, b"{}"), (409, b'{"detail": "no"}')]
+        with pytest.raises(InvalidArgument, match="no"):
+            client.keys.rotate("0" * 12)
+        assert len(flaky.keys) == 4

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 import evervec
 from evervec import Evervec
+from evervec.server.audit import Audit
 from evervec.server.keys import Keys
-from evervec.stores.values import StoredKey
+from evervec.stores.values import AuditChoice, StoredKey
 from support.processes import until
 from support.service import Serve, Served
 from support.world import fail_for_good
@@ -340,3 +342,26 @@ def test_short_requests_are_not_looked_after(quiet: Served, ev: Evervec) -> None
         assert http.get("/v1/records").status_code == 200
     assert len(service.calls) == 0
     assert len(seen) <= 2
+
+
+def test_a_writer_that_repeats_itself_does_not_fill_the_audit_log(
+    quiet: Served, ev: Evervec
+) -> None:
+    http = quiet.http(quiet.key())
+    for n in range(20):
+        assert http.post("/v1/queue/pause").is_success
+        assert http.post("/v1/queue/retry-failed", json={"max_retries": n}).is_success
+        assert http.post(f"/v1/failures/{n:016x}/dismiss").is_success
+        body = {"status": "done", "older_than": n}
+        assert http.post("/v1/queue/purge", json=body).is_success
+        body = {"filter": {"field": n}, "kind": "note"}
+        assert http.post("/v1/records/delete", json=body).is_success
+    counts = Counter(entry.action for entry in Audit(ev.store).list(AuditChoice(), 1000))
+    assert set(counts.values()) == {5}
+    assert len(counts) == 5
+    service = quiet.app.state.service
+    service.audit.end_repeats(None)
+    service.audit.write_counted()
+    newest = Audit(ev.store).list(AuditChoice(), 5)
+    assert {entry.action for entry in newest} == set(counts)
+    assert all("the last of 15 in" in entry.outcome for entry in newest)

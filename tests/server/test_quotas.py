@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from evervec import Client, Evervec, Limits, QuotaExceeded
+from support.processes import until
 from support.service import Serve, Served
 
 
@@ -119,3 +120,15 @@ def test_metrics_tell_of_usage_by_tenant_for_those_with_limits(quiet: Served, ev
     mine = quiet.http(quiet.key("free")).get("/metrics").text
     assert 'evervec_tenant_usage{quota="records",tenant="free"} 1.0' in mine
     assert "acme" not in mine
+
+
+def test_a_service_knows_the_weight_of_a_tenant_from_its_first_request_on(
+    quiet: Served, ev: Evervec
+) -> None:
+    ev.of("acme").set_limits(Limits(weight=5))
+    service = quiet.app.state.service
+    for tenant in ("acme", "other"):
+        assert quiet.http(quiet.key(tenant)).get("/v1/records").status_code == 200
+    until(lambda: service.weights.of("acme") == 5)
+    assert service.weights.of("other") == 1
+    assert service.pool._weight_of("acme") == service.shares._weight_of("acme") == 5

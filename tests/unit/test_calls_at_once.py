@@ -59,7 +59,7 @@ def test_a_query_does_not_wait_for_the_calls_of_workers(tmp_path: Path) -> None:
             pool.submit(ev.provider.embed, [f"text {n}"])
         with embedder._changed:
             embedder._changed.wait_for(lambda: embedder._now == 2, 60)
-        assert ev.provider.embed_query("query").shape == (64,)
+        assert ev.provider.embed_query("query", ev.tenant).shape == (64,)
         with embedder._changed:
             embedder.most = 10
             embedder._changed.notify_all()

@@ -31,6 +31,10 @@ class Floor:
             self._released.update(names)
             self._changed.notify_all()
 
+    def until_number(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.order) >= count, PATIENCE)
+
     def until(self, *names: str) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: set(names) <= set(self.order), PATIENCE)
@@ -167,3 +171,38 @@ def test_few_calls_begin_at_once_and_one_that_takes_long_holds_nobody_back(floor
     clock.move(1)
     floor.until("a3")
     assert pool.running == 3
+
+
+def test_the_time_of_a_tenant_counts_less_the_more_weight_it_has(floor: Floor) -> None:
+    clock = Clock(0.0)
+    pool = FairPool(1, clock=clock, weight_of={"a": 1, "b": 3}.__getitem__)
+    pool.submit("a", floor.work("a0"))
+    floor.until("a0")
+    for n in range(1, 10):
+        pool.submit("a", floor.work(f"a{n}"))
+        pool.submit("b", floor.work(f"b{n}"))
+    for turn in range(13):
+        clock.move(3)  # which each takes
+        done = floor.order[-1]
+        floor.release(done)
+        floor.until_number(turn + 2)
+    taken = [name[0] for name in floor.order[1:13]]
+    assert (taken.count("a"), taken.count("b")) == (3, 9)
+
+
+def test_a_tenant_of_more_weight_uses_more_threads_but_never_more_than_half(floor: Floor) -> None:
+    weights = {"a": 3, "b": 100, "c": 1, "d": 1}
+    pool = FairPool(16, clock=lambda: 0.0, weight_of=weights.__getitem__)
+    for tenant in "cd":  # so that nobody is alone
+        pool.submit(tenant, floor.work(f"{tenant}0"))
+    floor.until("c0", "d0")
+    for n in range(20):
+        pool.submit("a", floor.work(f"a{n}"))
+    floor.until("a5")
+    assert pool.running == 8
+    for n in range(20):
+        pool.submit("b", floor.work(f"b{n}"))
+    floor.until("b3")
+    began = [name[0] for name in floor.order]
+    assert began.count("a") == 6
+    assert 4 <= began.count("b") <= 8

@@ -360,3 +360,13 @@ def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
         for name, text in vars(queries).items():
             if any(table in text for table in LARGE):
                 assert name in HOT or name in parts, name
+
+
+def test_trimming_the_audit_log_walks_the_entries_of_one_action(conn: sqlite3.Connection) -> None:
+    plan = [
+        row[3] for row in conn.execute(f"explain query plan {STORE.trim_audit}", ("a", "b", 10, 5))
+    ]
+    audit = [step for step in plan if "evervec_audit" in step]
+    assert len(audit) == 3
+    assert all("USING" in step and step.startswith("SEARCH") for step in audit)
+    assert not any("TEMP B-TREE" in step for step in plan)

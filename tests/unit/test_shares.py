@@ -54,3 +54,29 @@ def test_long_answers_count_as_part_of_a_share() -> None:
     shares.charge("greedy", 1000)
     assert not shares.take("greedy", 1)
     assert shares.take("other", 1)
+
+
+def test_a_tenant_of_more_weight_gets_so_much_more_than_others() -> None:
+    weights = {"heavy": 4}
+    shares = Shares(Clock(1000.0), lambda tenant: weights.get(tenant, 1))
+    shares.report_lag(1.0)
+    for _ in range(100):
+        assert shares.take("small", 1)
+        for tenant in ("greedy", "heavy"):
+            taken(shares, tenant, 100)
+    now = shares._now
+    assert (now["small"], now["heavy"]) == (100, 10_000)
+    assert now["greedy"] < 0.26 * sum(now.values())  # one and a half times a sixth
+
+
+def test_weights_change_with_the_next_second() -> None:
+    clock, weights = Clock(1000.0), {"a": 1, "b": 1}
+    shares = Shares(clock, weights.__getitem__)
+    assert taken(shares, "a", 5) + taken(shares, "b", 5) == 10
+    weights["a"] = 9
+    clock.move(1)
+    shares.take("a", 1)
+    assert shares._weight == 10
+    clock.move(5)
+    shares.take("b", 1)
+    assert shares._weight == 1

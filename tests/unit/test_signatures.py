@@ -12,8 +12,20 @@ import pytest
 from evervec import AsyncClient, AsyncEvervec, Client, Evervec, Migration, Queue
 from evervec.aio.migration import AsyncMigration
 from evervec.aio.queue import AsyncQueue
-from evervec.client.awaited import AsyncRemoteMigration, AsyncRemoteQueue
-from evervec.client.blocking import RemoteMigration, RemoteQueue
+from evervec.client.awaited import (
+    AsyncRemoteAudit,
+    AsyncRemoteKeys,
+    AsyncRemoteMigration,
+    AsyncRemoteQueue,
+    AsyncRemoteTokens,
+)
+from evervec.client.blocking import (
+    RemoteAudit,
+    RemoteKeys,
+    RemoteMigration,
+    RemoteQueue,
+    RemoteTokens,
+)
 
 LOCAL = {
     "of": "a client has the tenant of its key",
@@ -101,6 +113,9 @@ PAIRS = [
     (Client, AsyncClient, {}),
     (RemoteQueue, AsyncRemoteQueue, {}),
     (RemoteMigration, AsyncRemoteMigration, {}),
+    (RemoteKeys, AsyncRemoteKeys, {}),
+    (RemoteTokens, AsyncRemoteTokens, {}),
+    (RemoteAudit, AsyncRemoteAudit, {}),
 ]
 
 

@@ -128,7 +128,8 @@ def limits(where: Where, reset: bool, as_json: bool, **given: Any) -> None:
     """Show a tenant's usage and quotas; with options, change the quotas.
 
     Writes beyond a quota are rejected, except deletes and edits that do not grow anything. When
-    the day's tokens or money are used up, the tenant's jobs wait for the next day (UTC).
+    the day's tokens or money are used up, the tenant's jobs wait for the next day (UTC), and
+    its searches answer from text.
     """
     wanted = {name: value for name, value in given.items() if value is not None}
     with where.opened() as ev:

@@ -147,7 +147,7 @@ def _show_status(ev: Evervec) -> None:
     for spent in stats.spent_today:
         money = f", {spent.money:.4f}" if spent.money else ""
         say(
-            f"today      {spent.kind}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
+            f"today      {spent.kind or '(queries)'}: {spent.tokens:,} tokens in {spent.calls:,.0f} calls to "
             f"{spent.model}{money}"
         )
     _show_quotas(ev.usage())

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from evervec.client.access import AuditCalls, KeyCalls, TokenCalls
 from evervec.client.calls import Batch, Calls
 from evervec.client.connection import Call, Pause, Sent, Service, Step
 from evervec.client.operations import MigrationCalls, QueueCalls
@@ -100,6 +101,28 @@ class AsyncRemoteQueue(Awaited[QueueCalls]):
     resume = awaited(QueueCalls.resume)
 
 
+class AsyncRemoteKeys(Awaited[KeyCalls]):
+    """The keys of the service; needs a platform admin's key."""
+
+    list = awaited(KeyCalls.list)
+    create = awaited(KeyCalls.create)
+    rotate = awaited(KeyCalls.rotate)
+    revoke = awaited(KeyCalls.revoke)
+
+
+class AsyncRemoteTokens(Awaited[TokenCalls]):
+    """The tokens of the client's key."""
+
+    create = awaited(TokenCalls.create)
+    revoke = awaited(TokenCalls.revoke)
+
+
+class AsyncRemoteAudit(Awaited[AuditCalls]):
+    """The audit log of the service; needs a platform admin's key."""
+
+    list = awaited(AuditCalls.list)
+
+
 class AsyncRemoteMigration(Awaited[MigrationCalls]):
     """The migration that is in progress or can be rolled back; needs a platform admin's key."""
 
@@ -144,6 +167,7 @@ class AsyncClient(Awaited[Calls], AbstractAsyncContextManager["AsyncClient"]):
     """A client of a service for asyncio, with the methods of `Client`, awaited: use it in one event
     loop. Needs the extra `async`.
 
+    `queue`, `keys`, `tokens` and `audit` have the methods for jobs, access and the audit log.
     `tenant`: the tenant to use with a platform admin's key. Requests are retried up to `retries`
     times after network errors, rate limits and restarts of the service.
     """
@@ -160,6 +184,9 @@ class AsyncClient(Awaited[Calls], AbstractAsyncContextManager["AsyncClient"]):
         service = Service(url, key, tenant, timeout, retries)
         super().__init__(Calls(service), AsyncConnection(service))
         self.queue = AsyncRemoteQueue(QueueCalls(service), self._connection)
+        self.keys = AsyncRemoteKeys(KeyCalls(service), self._connection)
+        self.tokens = AsyncRemoteTokens(TokenCalls(service), self._connection)
+        self.audit = AsyncRemoteAudit(AuditCalls(service), self._connection)
         self._url = service.url
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from evervec.client.access import AuditCalls, KeyCalls, TokenCalls
 from evervec.client.calls import Batch, Calls
 from evervec.client.connection import Call, Pause, Sent, Service, Step
 from evervec.client.operations import MigrationCalls, QueueCalls
@@ -96,6 +97,28 @@ class RemoteQueue(Blocking[QueueCalls]):
     resume = blocking(QueueCalls.resume)
 
 
+class RemoteKeys(Blocking[KeyCalls]):
+    """The keys of the service; needs a platform admin's key."""
+
+    list = blocking(KeyCalls.list)
+    create = blocking(KeyCalls.create)
+    rotate = blocking(KeyCalls.rotate)
+    revoke = blocking(KeyCalls.revoke)
+
+
+class RemoteTokens(Blocking[TokenCalls]):
+    """The tokens of the client's key."""
+
+    create = blocking(TokenCalls.create)
+    revoke = blocking(TokenCalls.revoke)
+
+
+class RemoteAudit(Blocking[AuditCalls]):
+    """The audit log of the service; needs a platform admin's key."""
+
+    list = blocking(AuditCalls.list)
+
+
 class RemoteMigration(Blocking[MigrationCalls]):
     """The migration that is in progress or can be rolled back; needs a platform admin's key."""
 
@@ -121,6 +144,7 @@ def _migrate(
 class Client(Blocking[Calls], AbstractContextManager["Client"]):
     """A client of a service, with the methods of `Evervec`.
 
+    `queue`, `keys`, `tokens` and `audit` have the methods for jobs, access and the audit log.
     `tenant`: the tenant to use with a platform admin's key. Requests are retried up to `retries`
     times after network errors, rate limits and restarts of the service.
     """
@@ -137,6 +161,9 @@ class Client(Blocking[Calls], AbstractContextManager["Client"]):
         service = Service(url, key, tenant, timeout, retries)
         super().__init__(Calls(service), Connection(service))
         self.queue = RemoteQueue(QueueCalls(service), self._connection)
+        self.keys = RemoteKeys(KeyCalls(service), self._connection)
+        self.tokens = RemoteTokens(TokenCalls(service), self._connection)
+        self.audit = RemoteAudit(AuditCalls(service), self._connection)
         self._url = service.url
 
     def __repr__(self) -> str:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 _AGAIN = frozenset({429, 502, 503, 504})
+_REFUSED = frozenset({429})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 LARGEST_PAGE = 1000
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
@@ -92,25 +93,29 @@ class Service:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         waits: float = 0.0,
+        scoped: bool = True,
+        repeats: bool = True,
     ) -> Call[Response]:
         """Send a request, with retries. `waits`: additional seconds, for requests that ask the
-        service to wait."""
+        service to wait. `scoped`: with the client's tenant. `repeats`: False for one that must not
+        be carried out twice; then it is only repeated after it was refused for its rate."""
         given = dict(headers or {})
         if trace := current():
             given["traceparent"] = trace
         if json_body is not None:
             content = to_json(json_body)
             given["Content-Type"] = "application/json"
-        query = {k: v for k, v in (self._tenant | dict(params or {})).items() if v is not None}
+        all_params = (self._tenant if scoped else {}) | dict(params or {})
+        query = {k: v for k, v in all_params.items() if v is not None}
         target = f"{path}?{urlencode(query, doseq=True)}" if query else path
         send = Send(method, target, content, self.timeout + waits, given)
         for tries in range(self._retries + 1):
             found = yield send
             if isinstance(found, Response):
-                if found.status not in _AGAIN or tries == self._retries:
+                if found.status not in (_AGAIN if repeats else _REFUSED) or tries == self._retries:
                     break
                 yield Pause(max(_retry_after(found), _pause(tries)))
-            elif tries == self._retries:
+            elif tries == self._retries or not repeats:
                 raise StoreError(
                     f"the service {self.url} is unreachable ({type(found).__name__}): check "
                     "that it is running"

@@ -41,7 +41,8 @@ PROBE = "evervec probe"
 class Embedder(Protocol):
     """Makes vectors of texts; may be called from several threads.
 
-    Optional members: `embed_query(text)` for models that treat queries differently; `version`, the
+    Optional members: `embed_query(text)` for models that treat queries differently, or
+    `ask_query(text)`, which returns an `Answer` with the cost; `version`, the
     name of the embedding version that it makes; `window`, the tokens of a text that it reads, or
     `characters` if it cuts by those; `count_tokens(text)`; `count_all_tokens(texts)`, if many are
     counted faster at once; `max_tokens`, the most that one call may hold; `max_calls`, the most calls at once, for a model that gains nothing by more; and `ask(texts)`, which returns an `Answer`: the vectors with their cost.
@@ -174,9 +175,13 @@ def estimate_tokens(text: str) -> int:
 
 def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
     """The unit vector of a query."""
-    special = getattr(embedder, "embed_query", None)
-    answer = _ended(embedder.embed([text]) if special is None else special(text))
-    vector = np.asarray(answer, np.float32)
+    return ask_query(embedder, text).vectors
+
+
+def ask_query(embedder: Embedder, text: str) -> Answer:
+    """The unit vector of a query, with its cost if the embedder has one."""
+    answer = _ask_query(embedder, text)
+    vector = np.asarray(answer.vectors, np.float32)
     if vector.ndim != 1:
         vector = vector.reshape(-1)
     if len(vector) != embedder.dimensions:
@@ -187,8 +192,27 @@ def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
     length = math.sqrt(vector.dot(vector))
     if not 0 < length < math.inf:
         raise BadAnswer("the provider returned a query vector that is zero or not finite")
-    unit: NDArray[np.float32] = vector / length
-    return unit
+    answer.vectors = vector / length
+    return answer
+
+
+def _ask_query(embedder: Any, text: str) -> Answer:
+    if hasattr(embedder, "ask_query"):
+        made: Answer = _ended(embedder.ask_query(text))
+    elif hasattr(embedder, "embed_query"):
+        made = Answer(_ended(embedder.embed_query(text)))
+        if tells_cost(embedder):
+            made.tokens = count_tokens(embedder, text)
+    elif tells_cost(embedder):
+        made = _ended(embedder.ask([text]))
+    else:
+        made = Answer(_ended(embedder.embed([text])))
+    return made
+
+
+def tells_cost(embedder: object) -> bool:
+    """Whether an embedder says what its calls cost."""
+    return hasattr(embedder, "ask")
 
 
 def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.float32]:
@@ -221,7 +245,7 @@ def _ended(made: Any) -> Any:
 def is_remote(embedder: object) -> bool:
     """Whether calls of an embedder wait for another process more than they compute: those that tell
     their cost, and coroutines."""
-    return hasattr(embedder, "ask") or inspect.iscoroutinefunction(getattr(embedder, "embed", None))
+    return tells_cost(embedder) or inspect.iscoroutinefunction(getattr(embedder, "embed", None))
 
 
 def _checked(answer: object, count: int, embedder: Embedder) -> NDArray[np.float32]:

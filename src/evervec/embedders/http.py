@@ -136,7 +136,10 @@ class HttpEmbedder(ABC):
     def ask(self, texts: Sequence[str]) -> Answer: ...
 
     @abstractmethod
-    def embed_query(self, text: str) -> NDArray[np.float32]: ...
+    def ask_query(self, text: str) -> Answer: ...
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return self.ask_query(text).vectors
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.ask(texts).vectors

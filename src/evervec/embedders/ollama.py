@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evervec.embedders.base import Answer, BadAnswer
 from evervec.embedders.http import Http, HttpEmbedder, Reply
@@ -52,8 +51,8 @@ class OllamaEmbedder(HttpEmbedder):
             dimensions or _NATIVE.get(self.model.partition(":")[0]) or self._ask_dimensions()
         )
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        return self._call(cut(text, self.characters), self._query_seconds).vectors
+    def ask_query(self, text: str) -> Answer:
+        return self._call(cut(text, self.characters), self._query_seconds)
 
     def ask(self, texts: Sequence[str]) -> Answer:
         given = [cut(text, self.characters) for text in texts]

@@ -46,8 +46,8 @@ class OpenAIEmbedder(HttpEmbedder):
         self._sends_dimensions = shortened
         self.dimensions = self._asked or _NATIVE.get(self.model) or self._ask_dimensions()
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        return self._ask([text], self._query_seconds).vectors
+    def ask_query(self, text: str) -> Answer:
+        return self._ask([text], self._query_seconds)
 
     def ask(self, texts: Sequence[str]) -> Answer:
         return self._ask(texts, None)

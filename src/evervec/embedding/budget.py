@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from evervec.model.reports import Spend
+from evervec.model.basics import day_of
+from evervec.model.reports import OF_QUERIES, Spend
 from evervec.settings import Settings
 from evervec.stores import notes
 from evervec.stores.base import Store
@@ -99,7 +99,7 @@ class Spending:
     """The cost of one model, in the store that all workers share."""
 
     _store: Store
-    _model: str
+    model: str
     _settings: Settings
 
     def record(self, spent: Mapping[tuple[str, str], tuple[float, float]]) -> None:
@@ -107,7 +107,7 @@ class Spending:
         day = self._today()
         self._store.shared.add_spend(
             [
-                Spend(day, tenant, kind, self._model, calls, round(tokens), self.money(tokens))
+                Spend(day, tenant, kind, self.model, calls, round(tokens), self.money(tokens))
                 for (tenant, kind), (calls, tokens) in spent.items()
             ]
         )
@@ -117,6 +117,11 @@ class Spending:
 
     def today(self, tenant: str | None) -> list[Spend]:
         return self._store.shared.spend(tenant, self._today())
+
+    def of_queries(self) -> tuple[int, float]:
+        """The tokens and the money that queries have cost today."""
+        spent = [s for s in self.today(None) if s.kind == OF_QUERIES]
+        return sum(s.tokens for s in spent), sum(s.money for s in spent)
 
     def capped(self) -> str | None:
         """The message of the daily cap that is reached; None when work may continue."""
@@ -131,4 +136,4 @@ class Spending:
         return None
 
     def _today(self) -> str:
-        return datetime.fromtimestamp(self._store.now(), UTC).date().isoformat()
+        return day_of(self._store.now())

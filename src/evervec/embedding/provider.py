@@ -19,14 +19,16 @@ from evervec.embedders.base import (
     PROBE,
     Embedded,
     Embedder,
+    ask_query,
     count_tokens,
     embed,
-    embed_query,
     is_remote,
+    tells_cost,
 )
 from evervec.embedding.budget import Budget, Spending
 from evervec.embedding.gate import OUTAGES, Gatekeeper, Ramp, error_of
 from evervec.embedding.prepared import prepared
+from evervec.embedding.query_costs import QueryCosts
 from evervec.errors import (
     DeadlineExceeded,
     EmbedderError,
@@ -37,6 +39,7 @@ from evervec.errors import (
 )
 from evervec.model.deadlines import check, current, deadline, left
 from evervec.model.reports import Gate
+from evervec.queue.recorder import Recorder
 from evervec.runtime.backoff import Breaker
 from evervec.runtime.threads import submit
 from evervec.settings import Settings
@@ -93,7 +96,14 @@ class Pace:
 class Provider:
     """Calls an embedder on behalf of a store's workers and searches, within all limits."""
 
-    def __init__(self, embedder: Embedder, store: Store, settings: Settings) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        store: Store,
+        settings: Settings,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`recorder`: counts the cost of queries; None: nobody searches with this provider."""
         self.embedder = embedder
         self.in_flight = 0
         name = self.name = f"{embedder.name} {embedder.model}".strip()
@@ -104,6 +114,9 @@ class Provider:
         self._budget = Budget(store, name, settings.requests_per_minute, settings.tokens_per_minute)
         self.pace = Pace(embedder.max_batch)
         self.spending = Spending(store, embedder.model or embedder.name, settings)
+        self._query_costs = None
+        if recorder is not None:
+            self._query_costs = QueryCosts(store, self.spending, self._budget, recorder, settings)
         most = getattr(embedder, "max_calls", None)
         self._room: AbstractContextManager[object] = (
             threading.BoundedSemaphore(most) if most else nullcontext()
@@ -205,8 +218,9 @@ class Provider:
             self.spending.record(spent)
 
     # for searches
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query; a provider that is known to be unavailable is not called."""
+    def embed_query(self, text: str, tenant: str) -> NDArray[np.float32]:
+        """The vector of a tenant's query; a provider that is known to be unavailable is not called.
+        Raises `QueryRefused` when a quota, cap or limit leaves nothing for it."""
         if (made := prepared(self, text)) is not None:
             return made
         gate = self._gates.gate() if self._is_remote else self._gates.known()
@@ -214,10 +228,13 @@ class Provider:
             raise error_of(gate, self._store.now())
         if self._queries.open:
             raise ProviderUnavailable(f"{self.embedder.name} did not respond to the last query")
+        costs = self._query_costs if tells_cost(self.embedder) else None
+        if costs is not None:
+            costs.take(tenant, lambda: count_tokens(self.embedder, text))
         try:
             # leaves time to answer from full text
             with deadline(left() / 2) if current() else nullcontext():
-                vector = embed_query(self.embedder, text)
+                answer = ask_query(self.embedder, text)
         except DeadlineExceeded:  # says nothing about the provider
             check()
             raise ProviderUnavailable(
@@ -231,7 +248,10 @@ class Provider:
                 self._queries.failed(str(error))
             raise
         self._count_call("query", None)
-        return vector
+        TOKENS.add(answer.tokens, self.name)
+        if costs is not None:
+            costs.count(tenant, answer.tokens)
+        return answer.vectors
 
     # reading
     def pauses_because(self) -> str | None:

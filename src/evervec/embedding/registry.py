@@ -21,6 +21,7 @@ from evervec.embedders.base import Embedder, spec_of
 from evervec.embedding.provider import Provider
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.model.records import ModelSpec
+from evervec.queue.recorder import Recorder
 from evervec.runtime.coroutines import LOOP
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -67,11 +68,17 @@ class EmbedderRegistry:
     makes no vectors, and then there are no other models either."""
 
     def __init__(
-        self, provider: Provider, store: Store, settings: Settings, open: Opener | None
+        self,
+        provider: Provider,
+        store: Store,
+        settings: Settings,
+        open: Opener | None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._open = open
+        self._recorder = recorder
         self._opened: list[Any] = []
         self._failed: dict[ModelSpec, float] = {}
         self._lock = threading.RLock()
@@ -103,7 +110,7 @@ class EmbedderRegistry:
             for model in self._known:
                 if model.makes(spec):
                     return model
-            provider = Provider(embedder, self._store, self._settings)
+            provider = Provider(embedder, self._store, self._settings, self._recorder)
             model = Model(provider, spec, self._store, self._settings)
             self._known.append(model)
             return model

@@ -55,12 +55,14 @@ class Parts:
         self.embedder_because = embedder_because
         self._opened_embedder = opened_embedder
         self._kinds: dict[str, Kind] = {}
-        self.provider = Provider(embedder, store, settings)
-        models = self.models = EmbedderRegistry(self.provider, store, settings, open_model)
+        recorder = self._recorder = Recorder(store, worker_name())
+        self.provider = Provider(embedder, store, settings, recorder)
+        models = self.models = EmbedderRegistry(
+            self.provider, store, settings, open_model, recorder
+        )
         tables = self.attachments = Tables(open_source(store), store, settings)
         self._reader = RecordReader(store, self._kinds, tables, settings)
         self._rerankers = RerankerRegistry(settings, open_reranker)
-        self._recorder = Recorder(store, worker_name())
         self._use_tenant(tenant)
         self.pipeline = Pipeline(
             store, index, models, self._kinds, self.queue, tables, self._reader, settings

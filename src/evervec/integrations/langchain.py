@@ -253,7 +253,7 @@ class _Model(Embeddings):
         return found
 
     def embed_query(self, text: str) -> list[float]:
-        found: list[float] = self._ev.provider.embed_query(text).tolist()
+        found: list[float] = self._ev.provider.embed_query(text, self._ev.tenant).tolist()
         return found
 
 

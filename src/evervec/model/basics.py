@@ -37,6 +37,17 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def day_of(seconds: float) -> str:
+    """The day (UTC) of a moment, as `2027-01-15`."""
+    return moment(seconds).date().isoformat()
+
+
+def next_day(seconds: float) -> float:
+    """When the day (UTC) after a moment begins."""
+    today = moment(seconds).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (today + timedelta(days=1)).timestamp()
+
+
 def as_datetime(seconds: float | None) -> datetime | None:
     return None if seconds is None else moment(seconds)
 

@@ -61,6 +61,10 @@ class ImportedVectors:
     """rows whose vectors do not fit their texts, or are zero or not finite"""
 
 
+OF_QUERIES = ""
+"""the kind under which the cost of queries is summed; no kind has this name"""
+
+
 @dataclass(frozen=True, slots=True)
 class Spend:
     """The cost of a provider's calls for one tenant, kind and model on one day (UTC). A call for
@@ -69,6 +73,7 @@ class Spend:
     day: str
     tenant: str
     kind: str
+    """empty: the queries of searches"""
     model: str
     calls: float
     tokens: int

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from evervec.chunking import parse_chunker
 from evervec.embedders.base import describe
 from evervec.embedding.prepared import Vectors
+from evervec.embedding.query_costs import QueryRefused
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, InvalidArgument
 from evervec.indexes.base import Index, Matches, Query
@@ -127,7 +128,7 @@ class Search:
         for model in self._recalled(request.version).scope(request.kinds).models:
             provider = model.provider
             try:
-                made[provider, request.query] = provider.embed_query(request.query)
+                made[provider, request.query] = provider.embed_query(request.query, self._tenant)
             except DeadlineExceeded:
                 raise
             except Exception as error:  # noqa: BLE001 - raised where the vector is used
@@ -251,7 +252,7 @@ class Search:
         index is unavailable."""
         conditions = request.conditions
         try:
-            asked = _vectors(request, scope)
+            asked = self._vectors(request, scope)
             found = [
                 self._index.search(
                     Query(s.version, self._tenant, asked[s.model], limit, conditions, recall.mark)
@@ -260,6 +261,8 @@ class Search:
             ]
         except (DeadlineExceeded, InvalidArgument):
             raise
+        except QueryRefused:  # logged there, once
+            return None, None
         except Exception as error:
             if request.query is None:
                 raise
@@ -270,6 +273,20 @@ class Search:
         if conditions and not self._index.shares_store:
             all = _still_fitting(recall, all, conditions)
         return asked, all
+
+    def _vectors(self, request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]:
+        """The query as a vector, for each model."""
+        if request.vector is None:
+            query = request.query or ""
+            return {m: m.provider.embed_query(query, self._tenant) for m in scope.models}
+        for serving in scope.serving:
+            if (size := serving.dimensions) != len(request.vector):
+                raise InvalidArgument(
+                    f"vector has {len(request.vector)} numbers, but the vectors of "
+                    f"{serving.kind!r} ({serving.name}) have {size}: use the same model, or give "
+                    "the kind to search"
+                )
+        return dict.fromkeys(scope.models, request.vector)
 
     # ranking
     def _order(self, request: Request, look: _Look, depths: Sequence[int]) -> Order:
@@ -346,19 +363,6 @@ def _is_asked(request: Request, collection: Collection) -> bool:
 def _relevant(request: Request, ranked: list[Ranked]) -> list[Ranked]:
     least = request.min_relevance
     return ranked if least is None else [entry for entry in ranked if -entry[0] >= least]
-
-
-def _vectors(request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]:
-    """The query as a vector, for each model."""
-    if request.vector is None:
-        return {model: model.provider.embed_query(request.query or "") for model in scope.models}
-    for serving in scope.serving:
-        if (size := serving.dimensions) != len(request.vector):
-            raise InvalidArgument(
-                f"vector has {len(request.vector)} numbers, but the vectors of {serving.kind!r} "
-                f"({serving.name}) have {size}: use the same model, or give the kind to search"
-            )
-    return dict.fromkeys(scope.models, request.vector)
 
 
 def _share(recall: SearchCache, query: str | None, record: int) -> float:

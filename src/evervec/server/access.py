@@ -266,6 +266,8 @@ class Audited:
     """The target of an action, to which its outcome can be added, such as a number of jobs."""
 
     target: str
+    changed: bool = True
+    """False: the action changed nothing. Repetitions are then counted, whatever their target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,16 +332,18 @@ class View:
             with suppress(EvervecError):
                 await self.audit(action, entry.target, outcome)
             raise
-        await self.audit(action, entry.target, outcome)
+        await self.audit(action, entry.target, outcome, changed=entry.changed)
 
-    async def audit(self, action: str, target: str, outcome: str = "done") -> None:
+    async def audit(
+        self, action: str, target: str, outcome: str = "done", *, changed: bool = True
+    ) -> None:
         scope, key = self.request.scope, self.caller.key
         tenant = EVERY_TENANT if self.everyone else self.tenant
         entry = StoredEntry(
             self.service.ev.store.now(), key.id if key else None, self.caller.agent, tenant, action,
             target[:LONGEST_TARGET], outcome, scope["request_id"], scope["client_address"],
         )  # fmt: skip
-        await self.service.audit(entry)
+        await self.service.audit.note(entry, changed=changed)
 
 
 TENANT = "For platform admins: only this tenant."

@@ -1,40 +1,20 @@
 """The audit log: who did what to a store, from where, and with which outcome.
 
-It records changes of keys, deletes, repairs, migrations and manual changes of jobs, over HTTP and
-on the command line. Entries are never changed; they are purged after `keep_audit_days`.
+It records changes of keys, sign-ins, deletes, repairs, migrations and manual changes of jobs, over
+HTTP and on the command line. Entries are never changed; they are purged after `keep_audit_days`, and
+beyond `keep_audit_entries` of each action on a tenant.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
-
+from evervec.model.access import AuditEntry
 from evervec.model.basics import as_datetime
 from evervec.stores.base import Store
 from evervec.stores.values import AuditChoice, StoredEntry
 
+Entry = AuditEntry
 LONGEST_TARGET = 1000
 EVERY_TENANT = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One action."""
-
-    entry: int
-    at: datetime
-    key_id: str | None
-    """of the key or token; None: on the command line, or before any key existed"""
-    agent: str
-    tenant: str
-    """the tenant affected; `*`: all"""
-    action: str
-    target: str
-    outcome: str
-    """`done`, or what went wrong"""
-    request_id: str | None
-    client: str | None
-    """the address of the client"""
 
 
 class Audit:

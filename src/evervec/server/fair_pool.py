@@ -3,7 +3,8 @@
 A single active tenant may use half of the threads. While other tenants are active it may use an
 eighth: the threads of a process share the interpreter, so each thread of one tenant delays all
 others. One thread always remains for the next tenant, however slow the running calls are. Among
-waiting tenants, the one whose calls have taken the least time goes first.
+waiting tenants, the one whose calls have taken the least time goes first. A tenant of more weight may
+use more threads, up to a half of them, and its time counts less.
 
 Calls that compute in this process hand the interpreter over to each other, which costs more the
 more of them there are. So only a few begin at once; but a call that takes long, because it waits for
@@ -48,17 +49,21 @@ class FairPool:
         name: str = "evervec-request",
         clock: Callable[[], float] = time.monotonic,
         at_once: int = 0,
+        weight_of: Callable[[str], int] = lambda _: 1,
     ) -> None:
         """`most`: threads that one tenant may use; 0: as described above. `at_once`: calls that
-        began a moment ago and still run; 0: as many as there are threads."""
+        began a moment ago and still run; 0: as many as there are threads. `weight_of`: must not
+        block."""
         self.threads = threads
         self._most = most or threads
         self._name = name
         self._clock = clock
+        self._weight_of = weight_of
         self._waiting: dict[str, deque[_Call]] = {}
         self._running: Counter[str] = Counter()
         self._used: dict[str, float] = {}
-        """seconds used by tenant; a tenant that returns starts at the others' level"""
+        """seconds used by tenant, divided by its weight; a tenant that returns starts at the
+        others' level"""
         self._floor = 0.0
         self._asked: dict[str, float] = {}
         """time of the last call by tenant"""
@@ -180,12 +185,20 @@ class FairPool:
         if self._closed or not self._waiting or self._are_held_back():
             return None
         free = self.threads - self.running
-        most = min(self._most, max(1, min(free, self._share())))
-        may = [tenant for tenant in self._waiting if self._running[tenant] < most]
+        most, share = min(self._most, max(1, free)), self._share()
+        may = [
+            tenant
+            for tenant in self._waiting
+            if self._running[tenant] < min(most, self._weighted(share, tenant))
+        ]
         return min(may, key=self._used.__getitem__) if may else None
 
+    def _weighted(self, share: int, tenant: str) -> int:
+        return max(share, min(share * self._weight_of(tenant), self.threads // 2))
+
     def _share(self) -> int:
-        """The threads that a tenant may use, depending on whether others were active recently."""
+        """The threads that a tenant of weight 1 may use, depending on whether others were active
+        recently."""
         since = self._clock() - _RECENT_SECONDS
         while self._asked and next(iter(self._asked.values())) < since:
             del self._asked[next(iter(self._asked))]
@@ -202,7 +215,7 @@ class FairPool:
         tenant = call.tenant
         with self._changed:
             self._begun = deque(entry for entry in self._begun if entry[1] is not call)
-            self._used[tenant] += seconds
+            self._used[tenant] += seconds / self._weight_of(tenant)
             self._running[tenant] -= 1
             if tenant not in self._waiting:
                 self._forget(tenant)

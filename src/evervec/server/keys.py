@@ -17,68 +17,26 @@ import math
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import lru_cache
 
 from evervec.errors import InvalidArgument
+from evervec.model.access import Key, NewKey, Role
 from evervec.model.basics import as_datetime, as_seconds
 from evervec.records.drafts import check_name
 from evervec.stores.base import Store
 from evervec.stores.values import StoredKey
 
-
-class Role(StrEnum):
-    """What the holder of a key may do."""
-
-    READER = "reader"
-    """read and search the tenant's records"""
-    WRITER = "writer"
-    """also change them"""
-    ADMIN = "admin"
-    """everything in every tenant: the operator of the platform"""
-
-    @property
-    def rank(self) -> int:
-        """A higher rank has more permissions."""
-        return _RANKS[self]
-
-
-_RANKS = {role: rank for rank, role in enumerate(Role)}
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key without its secret."""
-
-    id: str
-    prefix: str
-    """the beginning of the key, to identify it"""
-    tenant: str
-    agent: str
-    role: Role
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-    parent: str | None = field(default=None, repr=False)
-    """of a token: the id of its key"""
-    kinds: tuple[str, ...] | None = field(default=None, repr=False)
-    """of a token: the kinds that it gives access to; None: all"""
-
-    @property
-    def label(self) -> str:
-        """How the audit log names it."""
-        return f"{self.id} ({self.role} of {self.tenant}, agent {self.agent})"
-
-
-@dataclass(frozen=True, slots=True)
-class NewKey:
-    """A new key, with its secret, which is not available later."""
-
-    key: str = field(repr=False)
-    info: Key
+__all__ = [
+    "TOKENS_COUNTED",
+    "Key",
+    "Keys",
+    "NewKey",
+    "Role",
+    "TokenNotAllowed",
+    "TooManyTokens",
+]
 
 
 class TokenNotAllowed(InvalidArgument):

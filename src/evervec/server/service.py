@@ -26,6 +26,7 @@ from evervec.records.writer import Save, save_each, save_together
 from evervec.runtime.batcher import Batcher
 from evervec.runtime.loops import resolve, resolve_in
 from evervec.runtime.threads import processors
+from evervec.server.audit_writer import AuditWriter
 from evervec.server.deadlines import STOPPING, Call, Revocations, current_call, within_request
 from evervec.server.fair_pool import FairPool
 from evervec.server.idempotency import IdempotencyKeys
@@ -33,7 +34,8 @@ from evervec.server.keys import TOKENS_COUNTED, Key, Keys
 from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.shares import Shares
 from evervec.server.verification import Verifications
-from evervec.stores.values import Draft, StoredEntry
+from evervec.server.weights import Weights
+from evervec.stores.values import Draft
 
 log = logging.getLogger("evervec.server")
 
@@ -67,13 +69,14 @@ class Service:
         self.idempotency_keys = IdempotencyKeys(ev.store, ev.settings)
         self.every_queue = ev.queue_of(None)
         self.stopping = asyncio.Event()
-        self.shares = Shares()
+        self.weights = Weights(ev.store.tenants.limits)
+        self.shares = Shares(weight_of=self.weights.of)
         self.calls: set[Call] = set()
         """requests in progress"""
         self.in_progress: Counter[str] = Counter()
         """their number by tenant"""
         self.save = Batcher("save", self._save_all, outcome=within_request)
-        self.audit = Batcher("audit", self._note_all, outcome=within_request)
+        self.audit = AuditWriter(ev.store, ev.settings)
         self.revocations = Revocations(self.keys, self.calls)
         self.verifications = Verifications(self)
         self._find_key = Batcher("keys", self._find_all, outcome=within_request)
@@ -82,6 +85,7 @@ class Service:
             ev.settings.server_threads,
             ev.settings.server_tenant_threads,
             at_once=processors() if ev.store.is_local else 0,
+            weight_of=self.weights.of,
         )
         self._own_pool = FairPool(_OWN_THREADS, _OWN_THREADS, "evervec-service")
         self._views: dict[str, Evervec] = {}
@@ -107,7 +111,8 @@ class Service:
 
     async def run_for(self, tenant: str, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a blocking call for a tenant, in its turn and within the request's deadline."""
-        return await self._run(self.pool, tenant, partial(do, *args, **kwargs), current_call())
+        work, refresh = partial(do, *args, **kwargs), partial(self.weights.refresh, tenant)
+        return await self._run(self.pool, tenant, work, current_call(), refresh)
 
     async def run(self, do: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a short call for the service itself, in threads that no tenant uses."""
@@ -117,7 +122,14 @@ class Service:
         """Run a pushed job, without the deadline of a request."""
         return await self._run(self.pool, _PUSHED, partial(do, *args, **kwargs), None)
 
-    async def _run(self, pool: FairPool, tenant: str, do: Callable[[], T], call: Call | None) -> T:
+    async def _run(
+        self,
+        pool: FairPool,
+        tenant: str,
+        do: Callable[[], T],
+        call: Call | None,
+        after: Callable[[], None] = lambda: None,
+    ) -> T:
         loop = asyncio.get_running_loop()
         here = contextvars.copy_context()  # so that log lines there have this request's id
         future: asyncio.Future[T] = loop.create_future()
@@ -130,6 +142,7 @@ class Service:
             except BaseException as error:  # noqa: BLE001 - passed on to the request
                 answer = error
             resolve_in(loop, future, answer)
+            after()
 
         turn = pool.submit(tenant, partial(here.run, work))
         return await (future if call is None else call.outcome(future, lambda: pool.withdraw(turn)))
@@ -217,10 +230,6 @@ class Service:
         self._used.update((key.id, now) for key in found.values() if key is not None)
         return [found[text] for text in texts]
 
-    def _note_all(self, entries: Sequence[StoredEntry]) -> list[None]:
-        self.ev.store.service.add_audit(entries)
-        return [None] * len(entries)
-
     # beside the requests
     def outlive(self, work: asyncio.Future[Any]) -> None:
         """Keep work that may go on after its request, and log its failure."""
@@ -234,12 +243,16 @@ class Service:
         work.add_done_callback(ended)
 
     async def maintain(self) -> None:
-        """Save the last uses of keys and purge old rows periodically; runs until cancelled."""
+        """Save the last uses of keys and what was counted, and purge old rows, periodically; runs
+        until cancelled."""
         next_sweep = 0.0
         while True:
             await asyncio.sleep(_SAVE_USES_SECONDS)
             try:
                 await self.run(self.save_key_uses)
+                await self.run(self.every_queue.recorder.flush_if_due)
+                self.audit.end_repeats(self.ev.store.now())
+                await self.run(self.audit.write_counted)
                 if time.monotonic() >= next_sweep:
                     next_sweep = time.monotonic() + _PURGE_SECONDS
                     await self.run(self._purge)
@@ -254,6 +267,7 @@ class Service:
         store.service.forget_asked(now - settings.server_repeat_hours * 3600)
         store.service.forget_tokens(now - TOKENS_COUNTED)
         store.service.forget_audit(now - settings.keep_audit_days * 86400)
+        self.audit.trim()
 
     def save_key_uses(self) -> None:
         used, self._used = self._used, {}

@@ -3,7 +3,8 @@
 All requests pass through one event loop. When the loop lags, every accepted request delays all
 others, even if it is rejected later. Rate limits per agent cannot prevent this, because they do
 not know the number of active tenants. So while the loop lags, a tenant may make at most one and a
-half times the average number of requests per tenant; a single active tenant is not limited.
+half times the average number of requests per tenant, multiplied by its weight; a single active tenant
+is not limited.
 """
 
 from __future__ import annotations
@@ -25,13 +26,23 @@ _ALWAYS_ALLOWED = 50.0
 class Shares:
     """The cost of requests by tenant, in the current and the previous second."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        weight_of: Callable[[str], int] = lambda _: 1,
+    ) -> None:
+        """`weight_of`: must not block."""
         self._clock = clock
+        self._weight_of = weight_of
         self._second = 0
         self._now: dict[str, int] = {}
         self._before: dict[str, int] = {}
-        self._asked = self._tenants = 0
-        """cost of all requests in both seconds, and the number of tenants"""
+        self._asked = 0
+        """cost of all requests in both seconds"""
+        self._weights: dict[str, int] = {}
+        """of the tenants in both seconds, as they were when these began"""
+        self._weight = 0
+        """their sum"""
         self._busy_until = float("-inf")
 
     @property
@@ -62,19 +73,24 @@ class Shares:
         if second != self._second:
             self._before = self._now if second == self._second + 1 else {}
             self._now, self._second = {}, second
-            self._asked, self._tenants = sum(self._before.values()), len(self._before)
+            self._asked = sum(self._before.values())
+            self._weights = {name: self._weight_of(name) for name in self._before}
+            self._weight = sum(self._weights.values())
 
     def _count(self, tenant: str, cost: int) -> None:
-        if tenant not in self._now and tenant not in self._before:
-            self._tenants += 1
+        if tenant not in self._weights:
+            self._weights[tenant] = self._weight_of(tenant)
+            self._weight += self._weights[tenant]
         self._now[tenant] = self._now.get(tenant, 0) + cost
         self._asked += cost
 
     def _is_below_share(self, tenant: str) -> bool:
-        known = tenant in self._now or tenant in self._before
-        tenants = self._tenants + (not known)
+        known = self._weights.get(tenant)
+        weight = known or self._weight_of(tenant)
+        others = self._weight - (known or 0)
         own = self._now.get(tenant, 0) + self._before.get(tenant, 0)
-        return tenants == 1 or own < max(_ALWAYS_ALLOWED, _SHARE * self._asked / tenants)
+        share = self._asked * weight / (others + weight)
+        return not others or own < max(_ALWAYS_ALLOWED, _SHARE * share)
 
     async def measure_lag(self) -> None:
         """Measure the event loop's lag; runs until cancelled."""

@@ -199,7 +199,7 @@ class Verifications:
             entry = StoredEntry(
                 work.now(), run.key_id, run.agent, tenant, "index.repair", what, outcome
             )
-            await self._service.audit(entry)
+            await self._service.audit.note(entry)
 
 
 class _Work:

@@ -123,7 +123,15 @@ REFUSED = Counter(
     "bound",
 )
 QUOTAS = Counter(
-    "evervec_quota_refusals_total", "Writes rejected because a tenant's quota is used up", "quota"
+    "evervec_quota_refusals_total",
+    "Writes rejected, and searches answered from text, because a tenant's quota is used up",
+    "quota",
+)
+AUDIT = Counter(
+    "evervec_audit_entries_total",
+    "Entries of the audit log: written, repeated (only counted), or removed beyond "
+    "keep_audit_entries",
+    "what",
 )
 DISPATCHED = Counter(
     "evervec_dispatched_jobs_total", "Jobs of push mode, published or released", "outcome"
@@ -135,6 +143,6 @@ DELIVERIES = Counter(
 )
 
 COUNTERS = (
-    ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, REFUSED, QUOTAS, DISPATCHED, DELIVERIES,
+    ATTEMPTS, DEAD_LETTERS, CHUNKS, CALLS, TOKENS, LIMITER, REFUSED, QUOTAS, AUDIT, DISPATCHED, DELIVERIES,
 )  # fmt: skip
 HISTOGRAMS = (FRESHNESS, STAGES, SEARCHES)

@@ -33,7 +33,9 @@ def compare(
         for tenant, query in _questions(store, new, given):
             found = [
                 set(
-                    index.search(Query(c.version, tenant, m.provider.embed_query(query), k)).records
+                    index.search(
+                        Query(c.version, tenant, m.provider.embed_query(query, tenant), k)
+                    ).records
                 )
                 for c, m in ((new, first), (old, second))
             ]

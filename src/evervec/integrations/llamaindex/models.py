@@ -32,7 +32,7 @@ class EvervecEmbedding(BaseEmbedding):
         return found
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        found: list[float] = self._ev.provider.embed_query(query).tolist()
+        found: list[float] = self._ev.provider.embed_query(query, self._ev.tenant).tolist()
         return found
 
     async def _aget_query_embedding(self, query: str) -> list[float]:

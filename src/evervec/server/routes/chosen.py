@@ -63,6 +63,8 @@ async def delete_records(view: KindWriterView, body: DeletedIn) -> Response:
     do = partial(view.ev.delete_where, body.filter or {}, body.kind, dry_run=body.dry_run)
     if body.dry_run:
         return answer(CountOut, {"count": await view.run(do)})
-    async with view.audited("record.delete_where", json.dumps([body.kind, body.filter])):
+    which = json.dumps([body.kind, body.filter])
+    async with view.audited("record.delete_where", which) as entry:
         deleted = await view.run(do)
+        entry.changed = deleted > 0
     return answer(CountOut, {"count": deleted})

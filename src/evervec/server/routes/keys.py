@@ -61,9 +61,10 @@ class KeyOut(Shown):
 
 
 class KeysOut(Shown):
-    """Keys, oldest first, including revoked and expired ones."""
+    """Keys, newest first, including revoked and expired ones."""
 
     keys: list[KeyOut]
+    cursor: More
 
 
 class NewKeyOut(KeyOut):
@@ -161,10 +162,16 @@ async def create_key(view: KeyAdminView, body: KeyIn) -> Response:
 
 @router.on("GET /v1/keys", "List keys", KeysOut)
 async def list_keys(
-    view: KeyAdminView, tenant: Annotated[str | None, Query(min_length=1)] = None
+    view: KeyAdminView,
+    tenant: Annotated[str | None, Query(min_length=1)] = None,
+    cursor: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
 ) -> Response:
-    """Keys of all tenants, or of one."""
-    return await view.listed(KeysOut, "keys", await view.run(view.service.keys.list, tenant))
+    """Keys of all tenants, or of one, newest first. `cursor`: from the previous page."""
+    place = read_cursor(cursor, str)
+    found = await view.run(view.service.keys.page, tenant, place[0] if place else None, limit)
+    last = make_cursor(found[-1].id) if len(found) == limit else None
+    return await view.listed(KeysOut, "keys", found, cursor=last)
 
 
 @router.on("POST /v1/keys/{id}/revoke", "Revoke a key, or a token", RevokedOut, 404)

@@ -115,8 +115,9 @@ async def list_failures(
 @router.on("POST /v1/failures/{fingerprint}/dismiss", "Dismiss a group of failures", DismissedOut)
 async def dismiss_failures(view: WriterView, fingerprint: Fingerprint) -> Response:
     """It is hidden until it fails again; its dead letters stay. 0: there is no such group."""
-    async with view.audited("failures.dismiss", fingerprint):
+    async with view.audited("failures.dismiss", fingerprint) as entry:
         count = await view.run(view.ev.dismiss_failures, fingerprint, all_tenants=view.everyone)
+        entry.changed = count > 0
     return answer(DismissedOut, {"dismissed": count})
 
 

@@ -106,8 +106,9 @@ async def retry_failed_jobs(
     most = body.max_retries if body else None
 
     async def do() -> Response:
-        async with view.audited("queue.retry-failed"):
+        async with view.audited("queue.retry-failed") as entry:
             count = await view.run(view.queue.retry_failed, most)
+            entry.changed = count > 0
         return answer(RetriedOut, {"retried": count})
 
     return await once(view, idempotency_key, do)
@@ -117,8 +118,9 @@ async def retry_failed_jobs(
 async def recover_stuck_jobs(view: WriterView, body: RecoverIn | None = None) -> Response:
     """Those whose lease expired. Workers do this automatically."""
     threshold = body.threshold if body else None
-    async with view.audited("queue.recover-stuck"):
+    async with view.audited("queue.recover-stuck") as entry:
         count = await view.run(view.queue.recover_stuck, threshold, own=True)
+        entry.changed = count > 0
     return answer(RecoveredOut, {"recovered": count})
 
 
@@ -130,11 +132,13 @@ async def purge_jobs(
     age = timedelta(seconds=body.older_than)
 
     async def do() -> Response:
-        async with view.audited("queue.purge", f"{body.status}, older than {body.older_than:g} s"):
+        which = f"{body.status}, older than {body.older_than:g} s"
+        async with view.audited("queue.purge", which) as entry:
             if body.status == "done":
                 count = await view.run(view.queue.purge_done, age)
             else:
                 count = await view.run(view.queue.purge_dead, age, boxed=body.boxed)
+            entry.changed = count > 0
         return answer(PurgedOut, {"purged": count})
 
     return await once(view, idempotency_key, do)

@@ -160,8 +160,9 @@ async def _changed(
     which = json.dumps(body.model_dump(mode="json", exclude_defaults=True))
 
     async def change() -> Response:
-        async with view.audited(action, which):
+        async with view.audited(action, which) as entry:
             count = await view.run(do)
+            entry.changed = count > 0
         return answer(ChangedOut, {"count": count})
 
     return await once(view, key, change)

@@ -25,7 +25,8 @@ class LimitsIn(Given):
 
     weight: int | None = Field(
         None, ge=1, le=MOST_WEIGHT,
-        description="share of the queue, relative to other tenants (1 by default)",
+        description="share of the queue and of a busy service, relative to other tenants (1 by "
+        "default)",
     )  # fmt: skip
     kinds: BigInt | None = None
     records: BigInt | None = None

@@ -48,6 +48,13 @@ class Service(Protocol):
 
     def forget_audit(self, before: float) -> int: ...
 
+    def frequent_audit(self, most: int) -> list[tuple[str, str]]:
+        """The tenants and actions with more entries than `most`."""
+
+    def trim_audit(self, tenant: str, action: str, keep: int, limit: int) -> int:
+        """Delete the oldest entries of an action on a tenant, but for the latest `keep`; at most
+        `limit` of them. Returns how many."""
+
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """Save a request under the idempotency key that its caller gave it; returns the saved
         request, whether it is new or from an earlier call."""

@@ -81,6 +81,9 @@ class Tenants(Protocol):
         """Add logged usage changes to the totals, in engines that log each change; returns how
         many changes were added."""
 
+    def spent_today(self, tenant: str) -> tuple[int, float]:
+        """The tokens and the money that the tenant has spent today (UTC)."""
+
     def hold_spent(self, tenants: Iterable[str]) -> set[str]:
         """Stop claims for the rest of the day for tenants that have used up their daily limits;
         returns those tenants."""

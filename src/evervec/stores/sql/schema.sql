@@ -308,6 +308,7 @@ create table evervec_audit (
 );
 
 create index evervec_audit_at on evervec_audit (noted_at);
+create index evervec_audit_of on evervec_audit (tenant, action, entry);
 
 -- Change streams that are followed. While a stream is followed, the deleted records of its kind keep
 -- their versions.

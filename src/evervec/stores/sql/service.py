@@ -75,6 +75,12 @@ class Service(Part):
     def forget_audit(self, before: float) -> int:
         return self.write(self.sql.forget_audit, before)
 
+    def frequent_audit(self, most: int) -> list[tuple[str, str]]:
+        return [(tenant, action) for tenant, action in self.read(self.sql.frequent_audit, most)]
+
+    def trim_audit(self, tenant: str, action: str, keep: int, limit: int) -> int:
+        return self.write(self.sql.trim_audit, tenant, action, keep, limit)
+
     # idempotent requests. Their writes are not synced on their own: the request's change is written
     # afterwards, and its sync covers them
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:

@@ -80,6 +80,17 @@ select count(*) from evervec_keys where parent = $1 and created_at > $2
 -- name: forget_tokens
 delete from evervec_keys where parent is not null and expires_at < $1
 
+-- name: frequent_audit
+select tenant, action from evervec_audit group by tenant, action having count(*) > $1
+
+-- name: trim_audit
+delete from evervec_audit where entry in (
+    select entry from evervec_audit
+    where tenant = $1 and action = $2 and entry <= (
+        select entry from evervec_audit where tenant = $1 and action = $2
+        order by entry desc limit 1 offset $3)
+    order by entry limit $4)
+
 -- name: add_audit
 insert into evervec_audit
     (noted_at, key_id, agent, tenant, action, target, outcome, request_id, client)

@@ -10,10 +10,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple
-from datetime import UTC, datetime, timedelta
 
 from evervec.errors import QuotaExceeded
-from evervec.model.basics import as_datetime
+from evervec.model.basics import as_datetime, day_of, next_day
 from evervec.model.reports import Limits, TenantState, Usage
 from evervec.settings import Settings
 from evervec.stores.sql.engine import Connection, Engine, Part
@@ -216,6 +215,10 @@ class Tenants(Part):
         return int(records), int(size), int(chunks)
 
     # daily quotas
+    def spent_today(self, tenant: str) -> tuple[int, float]:
+        tokens, money = self.read_one(self.sql.spent, tenant, day_of(self.engine.now()))
+        return int(tokens), float(money)
+
     def hold(self, tenant: str, until: float) -> None:
         with self.db.writing(durable=False) as conn:
             conn.execute(self.sql.drop_hold, (tenant,))
@@ -228,9 +231,9 @@ class Tenants(Part):
             limits = self.limits(tenant)
             if not (limits.tokens or limits.money):
                 continue
-            tokens, money = self.read_one(self.sql.spent, tenant, day_of(now))
+            tokens, money = self.spent_today(tenant)
             if _reached(tokens, limits.tokens) or _reached(money, limits.money):
-                self.hold(tenant, _next_day(now))
+                self.hold(tenant, next_day(now))
                 spent.add(tenant)
         return spent
 
@@ -278,12 +281,3 @@ def size_of(record: Draft | RecordValues) -> int:
     metadata = record.metadata if record.metadata != "{}" else None
     parts = (record.title, metadata, record.data, record.text)
     return sum(len(p) if p.isascii() else len(p.encode()) for p in parts if p)
-
-
-def day_of(now: float) -> str:
-    return datetime.fromtimestamp(now, UTC).date().isoformat()
-
-
-def _next_day(now: float) -> float:
-    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return (today + timedelta(days=1)).timestamp()

@@ -24,7 +24,7 @@ ACTIONS = (
     "key.create", "key.revoke", "key.rotate", "kind.rescore", "migration.begin",
     "migration.cancel", "migration.retire", "migration.rollback", "migration.switch",
     "queue.pause", "queue.purge", "queue.resume", "record.delete", "record.delete_where",
-    "records.import", "table.attach", "table.detach", "tenant.limits", "token.create",
+    "records.import", "session.begin", "session.end", "table.attach", "table.detach", "tenant.limits", "token.create",
 )  # fmt: skip
 """suggested by the filter"""
 

@@ -132,6 +132,7 @@ async def carry_out(view: WriterView, form: Form) -> Done:
     async with view.audited(f"jobs.{choice.verb.name}", choice.target) as entry:
         changed = await view.run(choice.do, view)
         entry.target = f"{count(changed, 'job')}, {choice.target}"
+        entry.changed = changed > 0
     was = "was" if changed == 1 else "were"
     notice = f"{count(changed, 'job')} {was} {choice.verb.done}."
     if changed >= MOST_CHANGED:

@@ -70,8 +70,9 @@ def _row(group: FailureGroup) -> dict[str, Any]:
 
 @router.action("/ui/failures/{fingerprint}/dismiss")
 async def dismiss(view: WriterView, fingerprint: Fingerprint) -> str:
-    async with view.audited("failures.dismiss", fingerprint):
+    async with view.audited("failures.dismiss", fingerprint) as entry:
         changed = await view.run(view.ev.dismiss_failures, fingerprint, all_tenants=view.everyone)
+        entry.changed = changed > 0
     if not changed:
         return "Nothing was dismissed: this group no longer exists."
     return "Dismissed: the group is hidden until it fails again. Its jobs stay as they are."

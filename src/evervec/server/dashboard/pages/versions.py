@@ -10,7 +10,7 @@ from typing import Literal
 
 from evervec.facade import Evervec
 from evervec.model.records import Version
-from evervec.model.reports import MigrationStatus
+from evervec.model.reports import OF_QUERIES, MigrationStatus
 from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.dashboard.measures import Measured, Measures
 from evervec.server.dashboard.rendering import Values
@@ -130,7 +130,8 @@ def _count(ev: Evervec, everyone: bool, is_admin: bool) -> Counted:
     spent = []
     if spec is not None and began:
         rows = ev.store.shared.spend(None, min(began).date().isoformat())
-        spent = [row for row in rows if row.model == (spec.model or spec.provider)]
+        model = spec.model or spec.provider
+        spent = [row for row in rows if row.model == model and row.kind != OF_QUERIES]
     return Counted(
         found, migration.status(), sum(row.tokens for row in spent), sum(row.money for row in spent)
     )

@@ -7,6 +7,7 @@ from starlette.responses import RedirectResponse, Response
 
 from evervec.errors import EvervecError
 from evervec.server.access import ReaderView
+from evervec.server.audit import EVERY_TENANT
 from evervec.server.dashboard.assets import asset_response
 from evervec.server.dashboard.paths import (
     HOME,
@@ -29,8 +30,11 @@ from evervec.server.dashboard.session import (
     set_session,
     start_session,
 )
+from evervec.server.keys import Key, Role
 from evervec.server.problems import Problem
+from evervec.server.requests import Scope
 from evervec.server.service import Service
+from evervec.stores.values import StoredEntry
 
 router = Pages()
 
@@ -67,9 +71,21 @@ async def sign_in(request: Request) -> Response:
         )
     except EvervecError as error:
         raise Problem(429, str(error), headers={"Retry-After": "60"}) from None
+    await _note_begin(request.scope, service, key, session)
     response = RedirectResponse(next, 303, PAGE_HEADERS)
     set_session(response, request.scope, session, lasts)
     return response
+
+
+async def _note_begin(scope: Scope, service: Service, key: Key, session: str) -> None:
+    """Note a sign-in, with the id of the session's token, under which its actions are noted."""
+    tenant = EVERY_TENANT if key.role is Role.ADMIN else key.tenant
+    id = session.removeprefix("ev_").partition("_")[0]
+    entry = StoredEntry(
+        service.ev.store.now(), key.id, key.agent, tenant, "session.begin",
+        f"{id} of {key.label}", "done", scope["request_id"], scope["client_address"],
+    )  # fmt: skip
+    await service.audit.note(entry)
 
 
 @router.post("/ui/sign-out")
@@ -80,6 +96,8 @@ async def sign_out(view: ReaderView) -> Response:
     key = view.caller.key
     if key is not None and key.parent is not None and session_of(scope).startswith(key.prefix):
         await view.run(view.service.keys.revoke, key.id)
+    if key is not None:
+        await view.audit("session.end", key.label)
     response = RedirectResponse(link(scope, "sign-in"), 303, PAGE_HEADERS)
     end_session(response, scope)
     return response
