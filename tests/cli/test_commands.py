@@ -38,7 +38,7 @@ def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) ->
     again = json.loads(run("add", "note", "notes", "--sync", "--json").stdout)
     assert again == {
         "added": 0, "updated": 1, "moved": 0, "unchanged": 1, "deleted": 1, "skipped": 1, "failed": 0,
-        "waiting": 0,
+        "waiting": 0, "processing": 0,
     }  # fmt: skip
     assert "rain" in run("get", "note", "tea.md").stdout
     assert "exactly the latest version" in run("verify").stdout
@@ -69,7 +69,7 @@ def test_a_drain_says_what_other_workers_hold(run: Run, tmp_path: Path) -> None:
     with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
         ev.add("note", "held elsewhere", id="1")
         ev.queue.claim(1)
-    assert "1 are claimed by other workers" in run("worker", "--drain").stdout
+    assert "1 job is in progress in other processes" in run("worker", "--drain").stdout
     assert "only jobs with an expired lease" in run("recover").stdout
     assert "1 jobs recovered" in run("recover", "--older-than", "0s").stdout
     assert "1 embedded" in run("worker", "--drain").stdout

@@ -11,12 +11,12 @@ from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     print_json,
     print_table,
-    process_all,
     progress,
     say,
     show,
     styled,
 )
+from evervec.cli.processing import process_all
 from evervec.model.reports import FAULTS, QUICK
 from evervec.model.verification import records_to_check, repair_target
 

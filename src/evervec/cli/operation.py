@@ -13,17 +13,18 @@ import click
 
 from evervec.cli.app import Where, command
 from evervec.cli.fleet import run_fleet
+from evervec.cli.lost import working
 from evervec.cli.narration import narrated
 from evervec.cli.output import (
     ago,
     embedder_advice,
     print_json,
-    process_all,
     resume_command,
     say,
     stream_line,
     styled,
 )
+from evervec.cli.processing import process_all, say_what_others_hold
 from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 from evervec.model.history import sum_points
@@ -228,16 +229,17 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
             advice = embedder_advice(ev, "pip install 'evervec[local]', or give --embedder")
             raise EvervecError(f"no embedder, so nothing can be embedded: {advice}")
         if not drain:
-            working = ev.worker()
+            running = ev.worker()
             with (
+                working(ev),
                 _metrics(ev, metrics_host, metrics_port, metrics_name),
                 narrated(ev, each_minute=sys.stderr.isatty()),
-                working.stopped_by_signals(),
+                running.stopped_by_signals(),
             ):
                 say(
                     f"working on {ev.store.url} with {ev.embedder.name}; stop with Ctrl-C", err=True
                 )
-                working.run()
+                running.run()
             return 0
         result = process_all(ev, quiet=as_json)
         stats = ev.queue.stats()
@@ -245,11 +247,7 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
         print_json(result)
     else:
         say(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} waiting")
-        if stats.processing:
-            say(
-                f"{stats.processing} are claimed by other workers; if those died, their leases "
-                "expire within a minute: then run `evervec worker --drain` again"
-            )
+        say_what_others_hold(ev, stats.processing)
     return 1 if result.failed else 0
 
 

@@ -16,13 +16,13 @@ from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     embedder_advice,
     print_json,
-    process_all,
     progress,
     say,
     say_text,
     show,
     styled,
 )
+from evervec.cli.processing import embed, say_what_others_hold
 from evervec.errors import EvervecError, InvalidRecord
 from evervec.runtime.threads import interrupted_by_signals
 
@@ -86,11 +86,14 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             adding = FileRecords(ev, kind, counts, quiet=as_json)
             adding.add(files, root, sync=sync, ignored=no_ignore)
         failed = 0 if no_embed else embed(ev, quiet=as_json)
-        waiting = ev.queue.stats().pending
-        facts = {**counts, "failed": failed, "waiting": waiting}
+        stats = ev.queue.stats()
+        facts = {
+            **counts, "failed": failed, "waiting": stats.pending, "processing": stats.processing,
+        }  # fmt: skip
         show(as_json, facts, summary(counts) or "nothing to add")
         if not as_json:
-            _say_what_waits(ev, waiting, failed)
+            _say_what_waits(ev, stats.pending, failed)
+            say_what_others_hold(ev, stats.processing)
         return 1 if failed else 0
 
 
@@ -186,10 +189,6 @@ def _lines(path: str) -> Iterator[Any]:
                     yield json.loads(line)
                 except ValueError as error:
                     raise InvalidRecord(f"line {number} of {path} is not JSON: {error}") from None
-
-
-def embed(ev: Evervec, *, quiet: bool) -> int:
-    return process_all(ev, quiet=quiet).failed if ev.embedder.dimensions else 0
 
 
 def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
