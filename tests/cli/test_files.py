@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 import evervec
 from evervec.cli.files import COUNTED, FileRecords, known_folders
-from evervec.cli.hits import passage, query_words
+from evervec.cli.hits import passage
 from evervec.cli.output import _Lines
+from evervec.cli.query_words import better_place, query_words
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import InvalidArgument
 from support.command import Run
@@ -242,6 +243,37 @@ def test_a_hit_names_file_and_line_to_open(run: Run, notes: Path, tmp_path: Path
     assert "location" not in hit
     (notes / "tea.md").unlink()  # where the file is not, its id is shown
     assert "note tea.md:1" in run("search", "tea assam").stdout
+
+
+def test_a_hit_shows_the_place_that_has_the_words(run: Run, tmp_path: Path) -> None:
+    """Not the chunk that is nearest in meaning, if only another one has the words."""
+    body = "    total = first + second\n    return total * 2\n\n\n"
+    names = [f"func_{number}" for number in range(1, 61)]
+    (tmp_path / "big.py").write_text("".join(f"def {x}(first, second):\n{body}" for x in names))
+    run("add", "code", "big.py")
+    for number in (3, 37, 60):
+        found = run("search", f"func_{number}").stdout
+        assert f"big.py:{5 * number - 4} in def func_{number} " in found
+        assert f"def func_{number}(first" in found
+    (hit,) = json.loads(run("search", "func_37", "--json").stdout)["hits"]
+    assert hit["location"] == "big.py:181 in def func_37"
+
+
+def test_another_place_is_shown_only_if_it_has_more_of_the_query() -> None:
+    text = "Undo a commit: reset it. " + "Filler of words. " * 100 + "A red_tea commit and undoing."
+    chunk = "Filler of words. " * 10
+    spots = better_place("how to undo commits", chunk, text, 240)
+    assert spots is not None
+    assert [text[a:b] for a, b in spots] == ["Undo", "commit"]
+    assert better_place("undo commit", "undo only", text, 240) is not None
+    assert better_place("undo filler", "undo only", text, 20) is None  # nowhere together
+    assert better_place("undo", "undo only", text, 240) is None
+    assert better_place("absent", chunk, text, 240) is None
+    assert better_place("", chunk, text, 240) is None
+    assert better_place("red_te", chunk, "a red_tea", 240) is None  # a part of a name
+    spots = better_place("RED_tea", "red, and then tea", text, 240)
+    assert spots is not None
+    assert text[spots[0][0] :].startswith("red_tea")
 
 
 def test_rows_of_attached_tables_are_shown(run: Run, tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from evervec.cli.hits import passage, query_words
+from evervec.cli.hits import passage
 from evervec.cli.output import progress, say, say_text, styled
+from evervec.cli.query_words import query_words
 from evervec.facade import Evervec
 from evervec.opening import open
 
