@@ -19,9 +19,11 @@ import evervec
 from evervec.cli.files import COUNTED, FileRecords, known_folders
 from evervec.cli.hits import passage
 from evervec.cli.output import _Lines
+from evervec.cli.own_files import own_files
 from evervec.cli.query_words import better_place, query_words
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import InvalidArgument
+from evervec.files.folder import snapshot, walk
 from support.command import Run
 from support.documents import write_pdf
 
@@ -326,6 +328,60 @@ def test_add_counts_chunks(run: Run, tmp_path: Path) -> None:
         count = len(ev.vectors("doc", ["long.txt"])["long.txt"])
     assert count > 3
     assert f"embedding: {count} of {count} chunks" in line
+
+
+def test_the_files_of_the_store_are_not_documents(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tea.md").write_text("Tea grows on hills.")
+    (tmp_path / "evervec.toml").write_text("batch_size = 8\n")
+    (tmp_path / "other.db-wal").write_bytes(b"\0")
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:  # so that it has a -wal
+        said = run("add", "doc", ".")
+        own = own_files(ev)
+        before = snapshot(str(tmp_path), own=own)
+        run("add", "note", "-", "--id", "1", input="text")
+        assert snapshot(str(tmp_path), own=own) == before
+    assert "1 added, 1 skipped" in said.stdout
+    assert "skipped 1 file without text (1 db-wal)" in said.stderr
+    assert "saving: 2 of 2" in said.stderr
+    assert ids(run, tmp_path) == {"tea.md"}
+    run("add", "doc", "evervec.toml")  # it is named itself
+    assert "1 deleted" in run("sync", ".").stdout
+
+
+def test_an_index_in_a_folder_is_no_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with evervec.open("a.db", index="lancedb://vectors", embedder="hashing") as ev:
+        ev.add("note", "text", id="1")
+        ev.process_all()
+        assert list(walk(tmp_path, own=own_files(ev))) == []
+    with evervec.open("duckdb:///b.duckdb", embedder="hashing") as ev:
+        ev.add("note", "text", id="1")
+        own = own_files(ev)
+        assert not {path.name for path in walk(tmp_path, own=own)} & {"b.duckdb", "b.duckdb.wal"}
+
+
+def test_watch_says_nothing_of_what_did_not_change(notes: Path, tmp_path: Path) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-u", "-m", "evervec", "sync", ".", "--watch", "--every", "0.05"],
+        cwd=notes, env={**os.environ, "EVERVEC_EMBEDDER": "hashing"},
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    try:
+        assert "3 added" in watching.stdout.readline()
+        (notes / "new.bin").write_bytes(b"\0")  # seen, and skipped
+        os.utime(notes / "tea.md", (1, 1))
+        (notes / "herbs.md").write_text("Mint grows anywhere.")
+        assert watching.stdout.readline().split() == ["added", "herbs.md"]
+        assert "1 added" in watching.stdout.readline()
+        (notes / "herbs.md").write_text("Mint grows anywhere, also in pots.")
+        assert watching.stdout.readline().split() == ["updated", "herbs.md"]
+        assert "1 updated" in watching.stdout.readline()
+    finally:
+        watching.kill()
+        watching.communicate()
 
 
 def test_watch_names_the_files_that_change(run: Run, notes: Path, tmp_path: Path) -> None:

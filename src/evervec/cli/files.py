@@ -9,7 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evervec.cli.output import progress, say
+from evervec.cli.output import Progress, progress, say
+from evervec.cli.own_files import own_files
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.files.document import NeedsPackage, Unreadable
 from evervec.files.folder import Folder, Found, Source, find, same_id
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from evervec.model.records import Record
 
 COUNTED = ("added", "updated", "moved", "unchanged", "deleted", "skipped")
+CHANGED = frozenset(COUNTED) - {"unchanged", "skipped"}
 _AT_ONCE = 200
 """files saved in one transaction, at most"""
 _CHARACTERS = 4_000_000
@@ -81,14 +83,14 @@ class FileRecords:
         """Save the given files and folders; with `sync`, delete the records of files that are gone
         from the folders."""
         before = known_folders(self._ev, self._kind)
-        found = find(named, before, root, ignored=ignored)
+        found = find(named, before, root, ignored=ignored, own=own_files(self._ev))
         if len(found.folders) > 1:
             self._check_owners(found)
         stored = self._stored(found) if sync else {}
         moves = _Moves(self._ev, self._kind, stored, stored.keys() - found.sources.keys())
         kept: set[str] = set()
         with Readers() as readers, progress("saving", len(found.sources), quiet=self._quiet) as bar:
-            records = self._records(found, readers, kept)
+            records = self._records(found, readers, kept, bar)
             for group in _groups(records):
                 for record in group:
                     moves.give_vectors(record)
@@ -112,7 +114,9 @@ class FileRecords:
         self._counts[what] += 1
         self._told(what, id)
 
-    def _records(self, found: Found, readers: Readers, kept: set[str]) -> Iterator[dict[str, Any]]:
+    def _records(
+        self, found: Found, readers: Readers, kept: set[str], bar: Progress
+    ) -> Iterator[dict[str, Any]]:
         """The records of the files that can be read. A file that cannot be read now, although it is
         there, keeps its record."""
         for source in found.sources.values():
@@ -121,6 +125,7 @@ class FileRecords:
             except (Unreadable, OSError) as error:
                 self._counts["skipped"] += 1
                 self._skipped.add(source, error)
+                bar.advance()
                 if isinstance(error, OSError | NeedsPackage):
                     kept.add(source.id)
 

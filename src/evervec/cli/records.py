@@ -116,7 +116,8 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
 
     A renamed file keeps its vectors. With --watch, each changed file is named.
     """
-    from evervec.cli.files import COUNTED, FileRecords, kind_of_folder
+    from evervec.cli.files import CHANGED, COUNTED, FileRecords, kind_of_folder
+    from evervec.cli.own_files import own_files
     from evervec.files.folder import snapshot
 
     before: Any = None
@@ -124,7 +125,7 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
     def scan(ev: Evervec) -> int:
         """Sync what changed since the last scan; returns how many records failed."""
         nonlocal before
-        now = snapshot(folder, ignored=no_ignore)
+        now = snapshot(folder, ignored=no_ignore, own=own_files(ev))
         if now == before:
             return 0
         counts = dict.fromkeys(COUNTED, 0)
@@ -134,10 +135,11 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
         syncing = FileRecords(ev, of, counts, quiet=as_json or before is not None, told=told)
         syncing.add((folder,), root, sync=True, ignored=no_ignore)
         failed = embed(ev, quiet=as_json or before is not None)
-        before = now
-        if not as_json:
-            names.say()
-        show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
+        is_first, before = before is None, now
+        if is_first or failed or any(counts[what] for what in CHANGED):
+            if not as_json:
+                names.say()
+            show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
         return failed
 
     with where.opened(make=True, **_ALONE) as ev:
