@@ -18,6 +18,7 @@ from evervec.files.formats import NOT_TEXT, Readers, type_of
 from evervec.files.places import written_lines
 from evervec.model.wording import counted
 from evervec.records.drafts import LONGEST_ID
+from evervec.runtime.packages import install_command
 from evervec.stores.notes import FOLDERS
 
 if TYPE_CHECKING:
@@ -246,7 +247,9 @@ class _Skipped:
             listed = ", ".join(f"{count} {kind}" for kind, count in self._types.most_common())
             say(f"skipped {counted(self._types.total(), 'file')} without text ({listed})", err=True)
         for extra, count in self._extras.items():
-            advice = f"pip install 'evervec[{extra}]' to read {'it' if count == 1 else 'them'}"
+            advice = (
+                f"{install_command(f'evervec[{extra}]')} to read {'it' if count == 1 else 'them'}"
+            )
             say(f"skipped {counted(count, f'{extra.upper()} file')}: {advice}", err=True)
         if self._empty:
             say(f"skipped {counted(self._empty, 'empty file')}", err=True)

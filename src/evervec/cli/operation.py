@@ -29,6 +29,7 @@ from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 from evervec.model.history import sum_points
 from evervec.model.wording import duration
+from evervec.runtime.packages import install_command
 from evervec.runtime.threads import handling_signals
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
     settings = {} if concurrency is None else {"concurrency": concurrency}
     with where.opened(make=True, **settings) as ev:
         if ev.embedder.dimensions == 0:
-            advice = embedder_advice(ev, "pip install 'evervec[local]', or give --embedder")
+            advice = embedder_advice(ev, f"{install_command('evervec[local]')}, or give --embedder")
             raise EvervecError(f"no embedder, so nothing can be embedded: {advice}")
         if not drain:
             running = ev.worker()

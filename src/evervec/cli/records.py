@@ -24,6 +24,7 @@ from evervec.cli.output import (
 )
 from evervec.cli.processing import embed, say_what_others_hold
 from evervec.errors import EvervecError, InvalidRecord
+from evervec.runtime.packages import install_command
 from evervec.runtime.threads import interrupted_by_signals
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
     if waiting and ev.embedder.dimensions == 0:
         say(
             f"{waiting} are waiting for an embedder; text search finds them already. "
-            + embedder_advice(ev, "Install one: pip install 'evervec[local]'")
+            + embedder_advice(ev, f"Install one: {install_command('evervec[local]')}")
         )
     elif waiting and (why := ev.provider.pauses_because()):
         say(
