@@ -70,7 +70,9 @@ def test_the_wheel_works_without_the_repository(wheel: Path, tmp_path: Path) -> 
         "import evervec\n"
         "from evervec.server.app import make_app\n"
         "from starlette.testclient import TestClient\n"
-        "with evervec.open('evervec.db') as ev, TestClient(make_app(ev)) as client:\n"
-        "    print(client.get('/', headers={'Host': 'localhost'}).status_code)\n"
+        "with evervec.open('evervec.db') as ev:\n"
+        "    here = {'base_url': 'http://127.0.0.1', 'client': ('127.0.0.1', 50000)}\n"
+        "    with TestClient(make_app(ev), **here) as client:\n"
+        "        print(client.get('/').status_code)\n"
     )
     assert run("-c", page).strip() == "200"
