@@ -16,7 +16,7 @@ import pytest
 import evervec
 from evervec.cli.output import pace
 from evervec.embedders.hashing import HashingEmbedder
-from support.command import Run
+from support.command import Run, runner
 from support.rerank_server import RerankServer
 
 
@@ -235,6 +235,42 @@ def test_status_and_verify_tell_of_a_table_that_is_gone(run: Run, tmp_path: Path
     assert "docs as doc: the table docs is now named papers" in shown
     assert "exactly the latest" not in shown
     run("verify", "--repair", code=1)
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("drop table papers")
+    conn.close()
+    for asked in ("verify", "status", "tables"):
+        said = run(asked, code=1 if asked == "verify" else 0).stdout
+        assert "the table docs is gone: detach it with `evervec detach docs`" in said
+    assert "--repair" not in run("verify", code=1).stdout  # it cannot bring a table back
+    said = run("verify", "--repair", code=1).stdout
+    assert said.count("the table docs is gone") == 1
+    assert "nothing was repaired" in said
+
+
+def test_a_drain_names_tables_that_are_not_followed(run: Run, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("create table docs (id integer primary key, body text)")
+    conn.close()
+    run("attach", "docs", "--kind", "doc", "--text", "body")
+    assert "tables" in json.loads(run("worker", "--drain", "--json").stdout)
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        for (name,) in conn.execute(
+            "select name from sqlite_master where type = 'trigger'"
+        ).fetchall():
+            conn.execute(f'drop trigger "{name}"')
+    conn.close()
+    said = run("worker", "--drain", code=1)
+    assert "doc: docs lacks the trigger" in said.stderr
+    assert "0 embedded" in said.stdout
+    assert "doc" in json.loads(run("worker", "--drain", "--json", code=1).stdout)["tables"]
+    run("attach", "--again")
+    run("worker", "--drain")
+
+
+def test_a_drain_creates_no_store(tmp_path: Path) -> None:
+    run = runner(tmp_path)
+    assert "typo.db does not exist" in run("--store", "typo.db", "worker", "--drain", code=1).stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_never_passes_what_it_expects(run: Run, notes: Path) -> None:

@@ -18,6 +18,7 @@ from evervec.cli.narration import narrated
 from evervec.cli.output import (
     ago,
     embedder_advice,
+    facts,
     print_json,
     resume_command,
     say,
@@ -212,6 +213,8 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
            as_json: bool) -> int:  # fmt: skip
     """Process jobs until SIGTERM or Ctrl-C; a second signal stops at once.
 
+    With --drain, exit code 1 says that jobs failed or that an attached table is not followed.
+
     With --ray, keep a fleet of workers running in a Ray cluster: an address as for ray.init, such as
     auto or ray://head:10001, or local for this machine alone."""
     if address is not None:
@@ -225,7 +228,7 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
     if actors or max_actors or gpus_per_actor is not None:
         raise click.UsageError("--actors, --max-actors and --gpus-per-actor need --ray")
     settings = {} if concurrency is None else {"concurrency": concurrency}
-    with where.opened(make=True, **settings) as ev:
+    with where.opened(make=not drain, **settings) as ev:  # a new store has no jobs to drain
         if ev.embedder.dimensions == 0:
             advice = embedder_advice(ev, f"{install_command('evervec[local]')}, or give --embedder")
             raise EvervecError(f"no embedder, so nothing can be embedded: {advice}")
@@ -244,12 +247,15 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
             return 0
         result = process_all(ev, quiet=as_json)
         stats = ev.queue.stats()
+        tables = [table for table in ev.tables() if table.trouble]
     if as_json:
-        print_json(result)
+        print_json({**facts(result), "tables": {table.kind: table.trouble for table in tables}})
     else:
         say(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} waiting")
+        for table in tables:
+            say(styled(f"{table.kind}: {table.trouble}", "red"), err=True)
         say_what_others_hold(ev, stats.processing)
-    return 1 if result.failed else 0
+    return 1 if result.failed or any(table.state == "broken" for table in tables) else 0
 
 
 @command("doctor", "evervec doctor")
