@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import evervec
+from evervec import errors
 from evervec.cli.output import pace
 from evervec.embedders.hashing import HashingEmbedder
+from evervec.errors import EvervecError
 from support.command import Run, runner
 from support.rerank_server import RerankServer
 
@@ -373,6 +375,20 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("search", "x", "-k", "0"), 2, "k must be"),
         (("add", "note", "nowhere"), 2, "file or folder 'nowhere' does not exist"),
         (("add", "note", "--sync"), 2, "--sync needs folders"),
+        (
+            ("add", "notes/"),
+            2,
+            "the first argument is the kind, not a path: `evervec add doc notes/`",
+        ),
+        (("add", "notes/", "a b"), 2, "`evervec add doc notes/ 'a b'`"),
+        (("add", "evervec.db"), 2, "`evervec add doc evervec.db`"),
+        (("add", "."), 2, "To add '.', name a kind first: `evervec add doc .`"),
+        (("add", "note"), 2, "standard input is empty\n"),
+        (("get", "note", "x"), 1, "does not exist: `evervec list note` lists those that do"),
+        (("search", "x", "--min", "2"), 2, "--min 2: no relevance is above 1"),
+        (("search", "x", "--min-similarity", "2"), 2, "is not in the range"),
+        (("--store", "typo.db", "get", "note", "x"), 1, "(see `evervec help StoreError`)"),
+        (("help", "LeaseLots"), 2, "did you mean 'LeaseLost'?"),
         (("retry",), 2, "give a job id, --all, or options that select jobs"),
         (("retry", "7"), 2, "job 7 does not exist"),
         (("purge", "--done", "--older-than", "soon"), 2, "is not a duration"),
@@ -392,6 +408,32 @@ def test_wrong_use_gets_one_sentence_with_the_way_out(
     failed = run(*args, code=code)
     assert said in failed.stderr
     assert "secret" not in failed.stderr
+
+
+def test_a_search_that_finds_nothing_says_why(run: Run, notes: Path) -> None:
+    run("add", "note", "notes")
+    said = run("search", "tea", "--kind", "nosuch").stdout
+    assert said == "no records of the kind nosuch; there are note\n"
+    assert run("list", "nosuch").stdout == said
+    run("kinds", "note", "--rescore", "1,1,")
+    assert "nothing found within --min 1.9; the best hit has a relevance of" in run(
+        "search", "granite", "--min", "1.9"
+    ).stdout  # fmt: skip
+    assert "no relevance is above 2" in run("search", "tea", "--min", "2.1", code=2).stderr
+    near = run("search", "granite", "--min-similarity", "0.99").stdout
+    assert "nothing found within --min-similarity 0.99; the best hit has 0." in near
+    assert run("search", "tea", "--filter", "type=none", "--min", "0.1").stdout == "nothing found\n"
+
+
+def test_help_explains_commands_and_errors(run: Run) -> None:
+    assert run("help").stdout == run("--help").stdout
+    assert (
+        run("help", "add").stdout.split("\n", 1)[1] == run("add", "--help").stdout.split("\n", 1)[1]
+    )
+    for name, found in vars(errors).items():
+        if isinstance(found, type) and issubclass(found, EvervecError):
+            assert run("help", name).stdout.startswith(name)
+    assert "Discard the result" in run("help", "leaselost").stdout
 
 
 def test_an_empty_store_says_how_to_fill_it(run: Run) -> None:
@@ -712,7 +754,7 @@ def test_records_are_listed_in_parts(run: Run) -> None:
     assert first.stdout == "note a\n"
     assert first.stderr == "more: evervec list note --after a\n"
     assert run("list", "note", "--after", "a").stdout == "note b\n"
-    assert run("list", "other").stdout == "no records\n"
+    assert "no records of the kind other" in run("list", "other").stdout
     assert "--after needs KIND" in run("list", "--after", "a", code=2).stderr
     assert [r["id"] for r in json.loads(run("list", "--json").stdout)] == ["a", "b"]
 

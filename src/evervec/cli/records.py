@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
     """
     if jsonl and files:
         raise click.UsageError("give files or --jsonl, not both")
+    _check_kind(kind, files, jsonl)
     if sync and (jsonl or not files or files == ("-",)):
         raise click.UsageError("--sync needs folders: it deletes records of removed files")
     if root is not None and (jsonl or not files or files == ("-",)):
@@ -77,10 +79,11 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             if files == () and sys.stdin.isatty():
                 raise click.UsageError(
                     "give files or folders, --jsonl FILE, or - for standard input"
+                    f"{_forgotten(kind)}"
                 )
             text = sys.stdin.read()
             if not text.strip():
-                raise click.UsageError("standard input is empty")
+                raise click.UsageError(f"standard input is empty{_forgotten(kind)}")
             record = {"text": text, **({"id": id} if id else {})}
             _save(ev, kind, iter([record]), counts, 1, as_json)
         else:
@@ -96,6 +99,21 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             _say_what_waits(ev, stats.pending, failed)
             say_what_others_hold(ev, stats.processing)
         return 1 if failed else 0
+
+
+def _check_kind(kind: str, files: tuple[str, ...], jsonl: str | None) -> None:
+    """Refuse a path where the kind belongs; a kind may have the name of a folder."""
+    if kind.endswith("/") or (("/" in kind or os.path.isfile(kind)) and os.path.exists(kind)):
+        others = f"--jsonl {jsonl}" if jsonl else " ".join(map(shlex.quote, files))
+        given = f"evervec add doc {shlex.quote(kind)} {others}".rstrip()
+        raise click.UsageError(f"the first argument is the kind, not a path: `{given}`")
+
+
+def _forgotten(kind: str) -> str:
+    """A hint if a path was given where the kind belongs."""
+    if not os.path.exists(kind):
+        return ""
+    return f". To add '{kind}', name a kind first: `evervec add doc {shlex.quote(kind)}`"
 
 
 def summary(counts: dict[str, int]) -> str:
@@ -219,7 +237,7 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
     with where.opened() as ev:
         record = ev.get(kind, id)
     if record is None:
-        raise EvervecError(f"{kind} {id!r} does not exist")
+        raise EvervecError(f"{kind} {id!r} does not exist: {_list_hint(kind)}")
     if as_json:
         print_json(record)
         return
@@ -232,6 +250,10 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
     say_text(record.text)
 
 
+def _list_hint(kind: str) -> str:
+    return f"`evervec list {shlex.quote(kind)}` lists those that do"
+
+
 @command("list", "evervec list doc --filter type=md -n 20")
 @click.argument("kind", required=False)
 @click.option("-n", "limit", default=50, show_default=True, help="Number of records.")
@@ -241,7 +263,7 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
 def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
           not_embedded: bool, after: str | None, as_json: bool) -> None:  # fmt: skip
     """List records by kind and id."""
-    from evervec.cli.search import read_filters
+    from evervec.cli.search import read_filters, unknown_kinds
 
     if after is not None and kind is None:
         raise click.UsageError("--after needs KIND: ids are ordered within a kind")
@@ -251,6 +273,7 @@ def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
             kind, embedded=False if not_embedded else None, filter=read_filters(filters),
             after=place, limit=limit,
         )  # fmt: skip
+        known = ev.kinds() if not found else {}
     if as_json:
         print_json(found)
         return
@@ -258,7 +281,9 @@ def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
         state = "" if record.embedded else "  (not embedded yet)"
         title = f"  {record.title}" if record.title else ""
         say(f"{record.kind} {record.id}{title}{state}")
-    if not found:
+    if not found and kind is not None and (unknown := unknown_kinds(known, (kind,))):
+        say(unknown)
+    elif not found:
         say("no records")
     elif len(found) == limit:
         last = found[-1]
@@ -283,5 +308,5 @@ def delete(
     show(as_json, tickets, f"deleted {len(tickets) - len(missing)}")
     for id in missing:
         newer = "" if version is None else f", or its version is not older than {version}"
-        say(f"evervec: {kind} {id!r} does not exist{newer}", err=True)
+        say(f"evervec: {kind} {id!r} does not exist{newer}: {_list_hint(kind)}", err=True)
     return 1 if missing else 0
