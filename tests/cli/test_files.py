@@ -177,6 +177,28 @@ def test_a_renamed_file_keeps_its_vectors(ev: evervec.Evervec, notes: Path) -> N
     assert embedder.texts == before + 1
 
 
+def test_a_renamed_file_is_not_embedded_again_without_sync_either(
+    ev: evervec.Evervec, notes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sync(ev, notes)
+    embedder: Any = ev.embedder
+    before = embedder.texts
+    (notes / "tea.md").rename(notes / "herbs.md")
+    assert sync(ev, notes, delete=False) == {"added": 1, "unchanged": 2, "skipped": 1}
+    # the same files with other ids
+    assert sync(ev, notes, root=notes.parent, delete=False) == {"added": 3, "skipped": 1}
+    assert embedder.texts == before
+    assert {record.id for record in ev.records("doc")} >= {"tea.md", "herbs.md", "notes/herbs.md"}
+    counts = dict.fromkeys(COUNTED, 0)
+    FileRecords(ev, "doc", counts, quiet=False).add([str(notes)], str(notes.parent))
+    assert "4 records of these folders have no file with that path any more: give --sync" in (
+        capsys.readouterr().err
+    )
+    assert sync(ev, notes, root=notes.parent) == {"unchanged": 3, "deleted": 4, "skipped": 1}
+    assert embedder.texts == before
+    assert ev.verify().complete
+
+
 def test_a_renamed_file_that_is_not_embedded_yet_is_embedded(
     ev: evervec.Evervec, notes: Path
 ) -> None:

@@ -82,13 +82,14 @@ class FileRecords:
     def add(self, named: Sequence[str], root: str | None = None, *, sync: bool = False,
             ignored: bool = False) -> None:  # fmt: skip
         """Save the given files and folders; with `sync`, delete the records of files that are gone
-        from the folders."""
+        from the folders. A file that has another id now keeps its vectors."""
         before = known_folders(self._ev, self._kind)
         found = find(named, before, root, ignored=ignored, own=own_files(self._ev))
         if len(found.folders) > 1:
             self._check_owners(found)
-        stored = self._stored(found) if sync else {}
-        moves = _Moves(self._ev, self._kind, stored, stored.keys() - found.sources.keys())
+        stored = self._stored(found) if found.scopes and (sync or before) else {}
+        gone = stored.keys() - found.sources.keys()
+        moves = _Moves(self._ev, self._kind, stored, gone)
         kept: set[str] = set()
         with Readers() as readers, progress("saving", len(found.sources), quiet=self._quiet) as bar:
             records = self._records(found, readers, kept, bar)
@@ -97,7 +98,7 @@ class FileRecords:
                     moves.give_vectors(record)
                 for ticket in self._ev.add_many(self._kind, group):
                     kept.add(ticket.id)
-                    new = "moved" if ticket.id in moves.made else "added"
+                    new = "moved" if sync and ticket.id in moves.made else "added"
                     what = new if ticket.is_new else "updated"
                     self._count(what if ticket.enqueued else "unchanged", ticket.id)
                     bar.advance()
@@ -106,10 +107,22 @@ class FileRecords:
                     before = found.folders
         if not self._quiet:
             self._skipped.say()
+        if not sync:
+            self._say_gone(len(gone))
+            return
         for id in stored.keys() - kept:
             self._ev.delete(self._kind, id)
             if id not in moves.made.values():
                 self._count("deleted", id)
+
+    def _say_gone(self, count: int) -> None:
+        if count and not self._quiet:
+            have = "has" if count == 1 else "have"
+            say(
+                f"{counted(count, 'record')} of these folders {have} no file with that path any more: "
+                "give --sync to delete what is gone or has another id now",
+                err=True,
+            )
 
     def _count(self, what: str, id: str) -> None:
         self._counts[what] += 1
