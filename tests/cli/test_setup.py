@@ -189,6 +189,8 @@ def test_jobs_of_a_living_process_are_left_to_it(tmp_path: Path) -> None:
             (job,) = ev.queue.claim(1)
             said = run("add", "note", "-", "--id", "2", input="tea").stdout
             assert "1 job is in progress in other processes" in said
+            (tmp_path / "notes").mkdir()
+            assert "1 job is in progress in other processes" in run("sync", "notes").stdout
             now = ev.queue.get(job.job_id)
             assert now is not None
             assert (now.token, now.crashes) == (job.token, 0)

@@ -163,7 +163,12 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
 
     with where.opened(make=True, **_ALONE) as ev:
         if not watch:
-            return 1 if scan(ev) else 0
+            failed = scan(ev)
+            if not as_json:
+                stats = ev.queue.stats()
+                _say_what_waits(ev, stats.pending, failed)
+                say_what_others_hold(ev, stats.processing)
+            return 1 if failed else 0
         try:
             with interrupted_by_signals() as stopped:
                 while not stopped.is_set():
