@@ -410,6 +410,15 @@ def test_wrong_use_gets_one_sentence_with_the_way_out(
     assert "secret" not in failed.stderr
 
 
+def test_a_kind_may_have_the_name_of_a_folder_or_file(
+    run: Run, notes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "doc").write_text("a file without an ending")
+    assert "3 added" in run("add", "notes", "notes").stdout
+    assert "1 added" in run("add", "doc", "notes/tea.md").stdout
+    assert "1 added" in run("add", "notes", "-", "--id", "1", input="text").stdout
+
+
 def test_a_search_that_finds_nothing_says_why(run: Run, notes: Path) -> None:
     run("add", "note", "notes")
     said = run("search", "tea", "--kind", "nosuch").stdout

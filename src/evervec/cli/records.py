@@ -102,8 +102,10 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
 
 
 def _check_kind(kind: str, files: tuple[str, ...], jsonl: str | None) -> None:
-    """Refuse a path where the kind belongs; a kind may have the name of a folder."""
-    if kind.endswith("/") or (("/" in kind or os.path.isfile(kind)) and os.path.exists(kind)):
+    """Refuse a path where the kind belongs; a kind may have the name of a
+    folder, or of a file without an ending."""
+    is_file = "." in kind and os.path.isfile(kind)
+    if kind.endswith("/") or is_file or ("/" in kind and os.path.exists(kind)):
         others = f"--jsonl {jsonl}" if jsonl else " ".join(map(shlex.quote, files))
         given = f"evervec add doc {shlex.quote(kind)} {others}".rstrip()
         raise click.UsageError(f"the first argument is the kind, not a path: `{given}`")
