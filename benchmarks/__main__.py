@@ -33,6 +33,7 @@ SLOW_NAMES = (
     "bulk",
     "fleet",
     "sizing",
+    "files",
 )
 NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only

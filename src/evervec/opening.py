@@ -20,6 +20,7 @@ from evervec.indexes.location import open_located
 from evervec.model.records import ModelSpec
 from evervec.records.drafts import check_name
 from evervec.rerankers.base import Reranker
+from evervec.runtime.packages import install_command
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.tables.source import Source
@@ -132,7 +133,7 @@ def needing_extra(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise SettingsError(
-            f"{what} needs the package {error.name}: pip install 'evervec[{extra}]'"
+            f"{what} needs the package {error.name}: {install_command(f'evervec[{extra}]')}"
         ) from error
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 import evervec
+from evervec import errors
 from evervec.cli.output import pace
 from evervec.embedders.hashing import HashingEmbedder
-from support.command import Run
+from evervec.errors import EvervecError
+from support.command import Run, runner
 from support.rerank_server import RerankServer
 
 
@@ -38,7 +40,7 @@ def test_a_folder_is_added_searched_changed_and_synced(run: Run, notes: Path) ->
     again = json.loads(run("add", "note", "notes", "--sync", "--json").stdout)
     assert again == {
         "added": 0, "updated": 1, "moved": 0, "unchanged": 1, "deleted": 1, "skipped": 1, "failed": 0,
-        "waiting": 0,
+        "waiting": 0, "processing": 0,
     }  # fmt: skip
     assert "rain" in run("get", "note", "tea.md").stdout
     assert "exactly the latest version" in run("verify").stdout
@@ -69,7 +71,7 @@ def test_a_drain_says_what_other_workers_hold(run: Run, tmp_path: Path) -> None:
     with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
         ev.add("note", "held elsewhere", id="1")
         ev.queue.claim(1)
-    assert "1 are claimed by other workers" in run("worker", "--drain").stdout
+    assert "1 job is in progress in other processes" in run("worker", "--drain").stdout
     assert "only jobs with an expired lease" in run("recover").stdout
     assert "1 jobs recovered" in run("recover", "--older-than", "0s").stdout
     assert "1 embedded" in run("worker", "--drain").stdout
@@ -235,6 +237,42 @@ def test_status_and_verify_tell_of_a_table_that_is_gone(run: Run, tmp_path: Path
     assert "docs as doc: the table docs is now named papers" in shown
     assert "exactly the latest" not in shown
     run("verify", "--repair", code=1)
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("drop table papers")
+    conn.close()
+    for asked in ("verify", "status", "tables"):
+        said = run(asked, code=1 if asked == "verify" else 0).stdout
+        assert "the table docs is gone: detach it with `evervec detach docs`" in said
+    assert "--repair" not in run("verify", code=1).stdout  # it cannot bring a table back
+    said = run("verify", "--repair", code=1).stdout
+    assert said.count("the table docs is gone") == 1
+    assert "nothing was repaired" in said
+
+
+def test_a_drain_names_tables_that_are_not_followed(run: Run, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        conn.execute("create table docs (id integer primary key, body text)")
+    conn.close()
+    run("attach", "docs", "--kind", "doc", "--text", "body")
+    assert "tables" in json.loads(run("worker", "--drain", "--json").stdout)
+    with sqlite3.connect(tmp_path / "evervec.db") as conn:
+        for (name,) in conn.execute(
+            "select name from sqlite_master where type = 'trigger'"
+        ).fetchall():
+            conn.execute(f'drop trigger "{name}"')
+    conn.close()
+    said = run("worker", "--drain", code=1)
+    assert "doc: docs lacks the trigger" in said.stderr
+    assert "0 embedded" in said.stdout
+    assert "doc" in json.loads(run("worker", "--drain", "--json", code=1).stdout)["tables"]
+    run("attach", "--again")
+    run("worker", "--drain")
+
+
+def test_a_drain_creates_no_store(tmp_path: Path) -> None:
+    run = runner(tmp_path)
+    assert "typo.db does not exist" in run("--store", "typo.db", "worker", "--drain", code=1).stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_never_passes_what_it_expects(run: Run, notes: Path) -> None:
@@ -337,6 +375,20 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("search", "x", "-k", "0"), 2, "k must be"),
         (("add", "note", "nowhere"), 2, "file or folder 'nowhere' does not exist"),
         (("add", "note", "--sync"), 2, "--sync needs folders"),
+        (
+            ("add", "notes/"),
+            2,
+            "the first argument is the kind, not a path: `evervec add doc notes/`",
+        ),
+        (("add", "notes/", "a b"), 2, "`evervec add doc notes/ 'a b'`"),
+        (("add", "evervec.db"), 2, "`evervec add doc evervec.db`"),
+        (("add", "."), 2, "To add '.', name a kind first: `evervec add doc .`"),
+        (("add", "note"), 2, "standard input is empty\n"),
+        (("get", "note", "x"), 1, "does not exist: `evervec list note` lists those that do"),
+        (("search", "x", "--min", "2"), 2, "--min 2: no relevance is above 1"),
+        (("search", "x", "--min-similarity", "2"), 2, "is not in the range"),
+        (("--store", "typo.db", "get", "note", "x"), 1, "(see `evervec help StoreError`)"),
+        (("help", "LeaseLots"), 2, "did you mean 'LeaseLost'?"),
         (("retry",), 2, "give a job id, --all, or options that select jobs"),
         (("retry", "7"), 2, "job 7 does not exist"),
         (("purge", "--done", "--older-than", "soon"), 2, "is not a duration"),
@@ -356,6 +408,41 @@ def test_wrong_use_gets_one_sentence_with_the_way_out(
     failed = run(*args, code=code)
     assert said in failed.stderr
     assert "secret" not in failed.stderr
+
+
+def test_a_kind_may_have_the_name_of_a_folder_or_file(
+    run: Run, notes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "doc").write_text("a file without an ending")
+    assert "3 added" in run("add", "notes", "notes").stdout
+    assert "1 added" in run("add", "doc", "notes/tea.md").stdout
+    assert "1 added" in run("add", "notes", "-", "--id", "1", input="text").stdout
+
+
+def test_a_search_that_finds_nothing_says_why(run: Run, notes: Path) -> None:
+    run("add", "note", "notes")
+    said = run("search", "tea", "--kind", "nosuch").stdout
+    assert said == "no records of the kind nosuch; there are note\n"
+    assert run("list", "nosuch").stdout == said
+    run("kinds", "note", "--rescore", "1,1,")
+    assert "nothing found within --min 1.9; the best hit has a relevance of" in run(
+        "search", "granite", "--min", "1.9"
+    ).stdout  # fmt: skip
+    assert "no relevance is above 2" in run("search", "tea", "--min", "2.1", code=2).stderr
+    near = run("search", "granite", "--min-similarity", "0.99").stdout
+    assert "nothing found within --min-similarity 0.99; the best hit has 0." in near
+    assert run("search", "tea", "--filter", "type=none", "--min", "0.1").stdout == "nothing found\n"
+
+
+def test_help_explains_commands_and_errors(run: Run) -> None:
+    assert run("help").stdout == run("--help").stdout
+    assert (
+        run("help", "add").stdout.split("\n", 1)[1] == run("add", "--help").stdout.split("\n", 1)[1]
+    )
+    for name, found in vars(errors).items():
+        if isinstance(found, type) and issubclass(found, EvervecError):
+            assert run("help", name).stdout.startswith(name)
+    assert "Discard the result" in run("help", "leaselost").stdout
 
 
 def test_an_empty_store_says_how_to_fill_it(run: Run) -> None:
@@ -676,7 +763,7 @@ def test_records_are_listed_in_parts(run: Run) -> None:
     assert first.stdout == "note a\n"
     assert first.stderr == "more: evervec list note --after a\n"
     assert run("list", "note", "--after", "a").stdout == "note b\n"
-    assert run("list", "other").stdout == "no records\n"
+    assert "no records of the kind other" in run("list", "other").stdout
     assert "--after needs KIND" in run("list", "--after", "a", code=2).stderr
     assert [r["id"] for r in json.loads(run("list", "--json").stdout)] == ["a", "b"]
 

@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 
 import evervec
 from evervec.cli.files import COUNTED, FileRecords, known_folders
-from evervec.cli.hits import passage, query_words
+from evervec.cli.hits import passage
 from evervec.cli.output import _Lines
+from evervec.cli.own_files import own_files
+from evervec.cli.query_words import better_place, query_words
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import InvalidArgument
+from evervec.files.folder import snapshot, walk
 from support.command import Run
 from support.documents import write_pdf
 
@@ -174,6 +177,28 @@ def test_a_renamed_file_keeps_its_vectors(ev: evervec.Evervec, notes: Path) -> N
     assert embedder.texts == before + 1
 
 
+def test_a_renamed_file_is_not_embedded_again_without_sync_either(
+    ev: evervec.Evervec, notes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sync(ev, notes)
+    embedder: Any = ev.embedder
+    before = embedder.texts
+    (notes / "tea.md").rename(notes / "herbs.md")
+    assert sync(ev, notes, delete=False) == {"added": 1, "unchanged": 2, "skipped": 1}
+    # the same files with other ids
+    assert sync(ev, notes, root=notes.parent, delete=False) == {"added": 3, "skipped": 1}
+    assert embedder.texts == before
+    assert {record.id for record in ev.records("doc")} >= {"tea.md", "herbs.md", "notes/herbs.md"}
+    counts = dict.fromkeys(COUNTED, 0)
+    FileRecords(ev, "doc", counts, quiet=False).add([str(notes)], str(notes.parent))
+    assert "4 records of these folders have no file with that path any more: give --sync" in (
+        capsys.readouterr().err
+    )
+    assert sync(ev, notes, root=notes.parent) == {"unchanged": 3, "deleted": 4, "skipped": 1}
+    assert embedder.texts == before
+    assert ev.verify().complete
+
+
 def test_a_renamed_file_that_is_not_embedded_yet_is_embedded(
     ev: evervec.Evervec, notes: Path
 ) -> None:
@@ -244,6 +269,37 @@ def test_a_hit_names_file_and_line_to_open(run: Run, notes: Path, tmp_path: Path
     assert "note tea.md:1" in run("search", "tea assam").stdout
 
 
+def test_a_hit_shows_the_place_that_has_the_words(run: Run, tmp_path: Path) -> None:
+    """Not the chunk that is nearest in meaning, if only another one has the words."""
+    body = "    total = first + second\n    return total * 2\n\n\n"
+    names = [f"func_{number}" for number in range(1, 61)]
+    (tmp_path / "big.py").write_text("".join(f"def {x}(first, second):\n{body}" for x in names))
+    run("add", "code", "big.py")
+    for number in (3, 37, 60):
+        found = run("search", f"func_{number}").stdout
+        assert f"big.py:{5 * number - 4} in def func_{number} " in found
+        assert f"def func_{number}(first" in found
+    (hit,) = json.loads(run("search", "func_37", "--json").stdout)["hits"]
+    assert hit["location"] == "big.py:181 in def func_37"
+
+
+def test_another_place_is_shown_only_if_it_has_more_of_the_query() -> None:
+    text = "Undo a commit: reset it. " + "Filler of words. " * 100 + "A red_tea commit and undoing."
+    chunk = "Filler of words. " * 10
+    spots = better_place("how to undo commits", chunk, text, 240)
+    assert spots is not None
+    assert [text[a:b] for a, b in spots] == ["Undo", "commit"]
+    assert better_place("undo commit", "undo only", text, 240) is not None
+    assert better_place("undo filler", "undo only", text, 20) is None  # nowhere together
+    assert better_place("undo", "undo only", text, 240) is None
+    assert better_place("absent", chunk, text, 240) is None
+    assert better_place("", chunk, text, 240) is None
+    assert better_place("red_te", chunk, "a red_tea", 240) is None  # a part of a name
+    spots = better_place("RED_tea", "red, and then tea", text, 240)
+    assert spots is not None
+    assert text[spots[0][0] :].startswith("red_tea")
+
+
 def test_rows_of_attached_tables_are_shown(run: Run, tmp_path: Path) -> None:
     import sqlite3
     from contextlib import closing
@@ -294,6 +350,60 @@ def test_add_counts_chunks(run: Run, tmp_path: Path) -> None:
         count = len(ev.vectors("doc", ["long.txt"])["long.txt"])
     assert count > 3
     assert f"embedding: {count} of {count} chunks" in line
+
+
+def test_the_files_of_the_store_are_not_documents(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tea.md").write_text("Tea grows on hills.")
+    (tmp_path / "evervec.toml").write_text("batch_size = 8\n")
+    (tmp_path / "other.db-wal").write_bytes(b"\0")
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:  # so that it has a -wal
+        said = run("add", "doc", ".")
+        own = own_files(ev)
+        before = snapshot(str(tmp_path), own=own)
+        run("add", "note", "-", "--id", "1", input="text")
+        assert snapshot(str(tmp_path), own=own) == before
+    assert "1 added, 1 skipped" in said.stdout
+    assert "skipped 1 file without text (1 db-wal)" in said.stderr
+    assert "saving: 2 of 2" in said.stderr
+    assert ids(run, tmp_path) == {"tea.md"}
+    run("add", "doc", "evervec.toml")  # it is named itself
+    assert "1 deleted" in run("sync", ".").stdout
+
+
+def test_an_index_in_a_folder_is_no_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with evervec.open("a.db", index="lancedb://vectors", embedder="hashing") as ev:
+        ev.add("note", "text", id="1")
+        ev.process_all()
+        assert list(walk(tmp_path, own=own_files(ev))) == []
+    with evervec.open("duckdb:///b.duckdb", embedder="hashing") as ev:
+        ev.add("note", "text", id="1")
+        own = own_files(ev)
+        assert not {path.name for path in walk(tmp_path, own=own)} & {"b.duckdb", "b.duckdb.wal"}
+
+
+def test_watch_says_nothing_of_what_did_not_change(notes: Path, tmp_path: Path) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-u", "-m", "evervec", "sync", ".", "--watch", "--every", "0.05"],
+        cwd=notes, env={**os.environ, "EVERVEC_EMBEDDER": "hashing"},
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    try:
+        assert "3 added" in watching.stdout.readline()
+        (notes / "new.bin").write_bytes(b"\0")  # seen, and skipped
+        os.utime(notes / "tea.md", (1, 1))
+        (notes / "herbs.md").write_text("Mint grows anywhere.")
+        assert watching.stdout.readline().split() == ["added", "herbs.md"]
+        assert "1 added" in watching.stdout.readline()
+        (notes / "herbs.md").write_text("Mint grows anywhere, also in pots.")
+        assert watching.stdout.readline().split() == ["updated", "herbs.md"]
+        assert "1 updated" in watching.stdout.readline()
+    finally:
+        watching.kill()
+        watching.communicate()
 
 
 def test_watch_names_the_files_that_change(run: Run, notes: Path, tmp_path: Path) -> None:

@@ -14,8 +14,11 @@ import pytest
 
 import evervec
 from evervec.cli.config import load_config
+from evervec.cli.lost import working
 from evervec.cli.narration import _narrate
 from evervec.errors import SettingsError
+from evervec.indexes.holder import Holder
+from evervec.model.jobs import Outcome
 from support.command import runner
 
 
@@ -140,26 +143,70 @@ def test_a_line_each_minute_tells_what_was_embedded(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_what_was_embedded_before_a_kill_is_kept(tmp_path: Path) -> None:
+def test_after_a_kill_the_same_command_goes_on_where_it_was(tmp_path: Path) -> None:
+    """At once, although the killed process held jobs: the lease is that of the settings."""
     (tmp_path / "notes").mkdir()
     for number in range(40):
         (tmp_path / "notes" / f"{number}.txt").write_text(f"text number {number}\n")
     (tmp_path / "slow.py").write_text(
-        "import os, signal, evervec\n"
+        "import os, pathlib, signal, evervec\n"
         "from evervec.embedders.hashing import HashingEmbedder\n"
+        "killed = pathlib.Path('killed')\n"
         "class Slow(HashingEmbedder):\n"
         "    calls = 0\n"
         "    max_batch = 4\n"
         "    def embed(self, texts):\n"
         "        Slow.calls += 1\n"
-        "        if Slow.calls > 3 and ev.queue.stats().done:\n"
+        "        if Slow.calls > 3 and not killed.exists() and ev.queue.stats().done:\n"
+        "            killed.touch()\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return super().embed(texts)\n"
-        "ev = evervec.open('evervec.db', embedder=Slow(8), batch_size=8, lease_seconds=0.1)\n"
+        "ev = evervec.open('evervec.db', embedder=Slow(8), batch_size=8)\n"
     )
     command = [sys.executable, "-m", "evervec", "--app", "slow:ev", "add", "doc", "notes"]
     killed = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL
     with evervec.open(tmp_path / "evervec.db", embedder="noop") as ev:
         assert ev.count("doc") == 40
-        assert ev.queue.stats().done > 0
+        before = ev.queue.stats()
+        assert before.done > 0
+        assert before.processing > 0
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True)
+    assert "40 unchanged" in again.stdout
+    with evervec.open(tmp_path / "evervec.db", embedder="noop") as ev:
+        after = ev.queue.stats()
+        assert (after.done, after.processing, after.pending) == (40, 0, 0)
+        outcomes = [a.outcome for n in range(40) for a in ev.queue.history("doc", f"{n}.txt")]
+        assert outcomes.count(Outcome.CRASHED) == before.processing
+
+
+def test_jobs_of_a_living_process_are_left_to_it(tmp_path: Path) -> None:
+    run = runner(tmp_path)
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        ev.add("note", "held by this test", id="1")
+        with working(ev) as lost:
+            assert lost == 0
+            (job,) = ev.queue.claim(1)
+            said = run("add", "note", "-", "--id", "2", input="tea").stdout
+            assert "1 job is in progress in other processes" in said
+            (tmp_path / "notes").mkdir()
+            assert "1 job is in progress in other processes" in run("sync", "notes").stdout
+            now = ev.queue.get(job.job_id)
+            assert now is not None
+            assert (now.token, now.crashes) == (job.token, 0)
+            ev.queue.finish(job)
+        assert ev.store.shared.lock_holder(f"worker {ev.queue.worker}") is None
+
+
+def test_a_worker_with_the_number_of_a_dead_one_replaces_it(tmp_path: Path) -> None:
+    with evervec.open(tmp_path / "evervec.db", embedder="hashing") as ev:
+        dead = Holder.here("worker")._replace(started="1")
+        ev.store.shared.lock(f"worker {ev.queue.worker}", str(dead), 60.0)
+        ev.add("note", "claimed by the dead one", id="1")
+        ev.queue.claim(1)
+        with working(ev) as lost:
+            assert lost == 1
+            holder = ev.store.shared.lock_holder(f"worker {ev.queue.worker}")
+            assert holder is not None
+            assert holder.holder == str(Holder.here("worker"))
+        assert ev.process_all().succeeded == 1

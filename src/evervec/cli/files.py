@@ -9,7 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evervec.cli.output import progress, say
+from evervec.cli.output import Progress, progress, say
+from evervec.cli.own_files import own_files
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.files.document import NeedsPackage, Unreadable
 from evervec.files.folder import Folder, Found, Source, find, same_id
@@ -17,6 +18,7 @@ from evervec.files.formats import NOT_TEXT, Readers, type_of
 from evervec.files.places import written_lines
 from evervec.model.wording import counted
 from evervec.records.drafts import LONGEST_ID
+from evervec.runtime.packages import install_command
 from evervec.stores.notes import FOLDERS
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from evervec.model.records import Record
 
 COUNTED = ("added", "updated", "moved", "unchanged", "deleted", "skipped")
+CHANGED = frozenset(COUNTED) - {"unchanged", "skipped"}
 _AT_ONCE = 200
 """files saved in one transaction, at most"""
 _CHARACTERS = 4_000_000
@@ -79,22 +82,23 @@ class FileRecords:
     def add(self, named: Sequence[str], root: str | None = None, *, sync: bool = False,
             ignored: bool = False) -> None:  # fmt: skip
         """Save the given files and folders; with `sync`, delete the records of files that are gone
-        from the folders."""
+        from the folders. A file that has another id now keeps its vectors."""
         before = known_folders(self._ev, self._kind)
-        found = find(named, before, root, ignored=ignored)
+        found = find(named, before, root, ignored=ignored, own=own_files(self._ev))
         if len(found.folders) > 1:
             self._check_owners(found)
-        stored = self._stored(found) if sync else {}
-        moves = _Moves(self._ev, self._kind, stored, stored.keys() - found.sources.keys())
+        stored = self._stored(found) if found.scopes and (sync or before) else {}
+        gone = stored.keys() - found.sources.keys()
+        moves = _Moves(self._ev, self._kind, stored, gone)
         kept: set[str] = set()
         with Readers() as readers, progress("saving", len(found.sources), quiet=self._quiet) as bar:
-            records = self._records(found, readers, kept)
+            records = self._records(found, readers, kept, bar)
             for group in _groups(records):
                 for record in group:
                     moves.give_vectors(record)
                 for ticket in self._ev.add_many(self._kind, group):
                     kept.add(ticket.id)
-                    new = "moved" if ticket.id in moves.made else "added"
+                    new = "moved" if sync and ticket.id in moves.made else "added"
                     what = new if ticket.is_new else "updated"
                     self._count(what if ticket.enqueued else "unchanged", ticket.id)
                     bar.advance()
@@ -103,16 +107,30 @@ class FileRecords:
                     before = found.folders
         if not self._quiet:
             self._skipped.say()
+        if not sync:
+            self._say_gone(len(gone))
+            return
         for id in stored.keys() - kept:
             self._ev.delete(self._kind, id)
             if id not in moves.made.values():
                 self._count("deleted", id)
 
+    def _say_gone(self, count: int) -> None:
+        if count and not self._quiet:
+            have = "has" if count == 1 else "have"
+            say(
+                f"{counted(count, 'record')} of these folders {have} no file with that path any more: "
+                "give --sync to delete what is gone or has another id now",
+                err=True,
+            )
+
     def _count(self, what: str, id: str) -> None:
         self._counts[what] += 1
         self._told(what, id)
 
-    def _records(self, found: Found, readers: Readers, kept: set[str]) -> Iterator[dict[str, Any]]:
+    def _records(
+        self, found: Found, readers: Readers, kept: set[str], bar: Progress
+    ) -> Iterator[dict[str, Any]]:
         """The records of the files that can be read. A file that cannot be read now, although it is
         there, keeps its record."""
         for source in found.sources.values():
@@ -121,6 +139,7 @@ class FileRecords:
             except (Unreadable, OSError) as error:
                 self._counts["skipped"] += 1
                 self._skipped.add(source, error)
+                bar.advance()
                 if isinstance(error, OSError | NeedsPackage):
                     kept.add(source.id)
 
@@ -241,7 +260,9 @@ class _Skipped:
             listed = ", ".join(f"{count} {kind}" for kind, count in self._types.most_common())
             say(f"skipped {counted(self._types.total(), 'file')} without text ({listed})", err=True)
         for extra, count in self._extras.items():
-            advice = f"pip install 'evervec[{extra}]' to read {'it' if count == 1 else 'them'}"
+            advice = (
+                f"{install_command(f'evervec[{extra}]')} to read {'it' if count == 1 else 'them'}"
+            )
             say(f"skipped {counted(count, f'{extra.upper()} file')}: {advice}", err=True)
         if self._empty:
             say(f"skipped {counted(self._empty, 'empty file')}", err=True)

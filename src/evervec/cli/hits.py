@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from evervec.cli.output import facts, print_json, say, styled
 
 if TYPE_CHECKING:
+    from evervec.cli.query_words import Span
     from evervec.facade import Evervec
     from evervec.files.folder import Folder
     from evervec.files.places import Place
-    from evervec.model.records import Hit, Hits
+    from evervec.model.records import Hit, Hits, Record
 
 _BAR = 40
 """characters of a relevance of 1"""
@@ -26,8 +27,6 @@ _SPACE = re.compile(r"\s+")
 _LONGEST_VALUE = 200
 """characters that are shown of a column of a row"""
 
-Span = tuple[int, int]
-
 
 class HitPrinter:
     """Prints the hits of a search of one store."""
@@ -37,6 +36,7 @@ class HitPrinter:
         self._query = query
         self._explain = explain
         self._folders: dict[str, dict[str, Folder]] = {}
+        self._records: dict[tuple[str, str], Record | None] = {}
 
     def print_json(self, hits: Hits) -> None:
         print_json(
@@ -56,10 +56,10 @@ class HitPrinter:
             if hit.group != group and any(other.group is not None for other in hits):
                 group = hit.group
                 say(styled("(none)" if group is None else str(group), "bold", "cyan"))
-            shown, first = self._passage(hit)
+            shown, offset = self._passage(hit)
             near = f"similarity {hit.similarity:.2f}, " if hit.similarity is not None else ""
             head = styled(hit.title or hit.id, "bold")
-            where = self._location(hit, first) or (hit.id if hit.title else "")
+            where = self._location(hit, offset) or (hit.id if hit.title else "")
             label = " ".join(filter(None, (hit.kind, where)))
             scores = styled(f"relevance {hit.relevance:.2f}, {near}{hit.via}", "dim")
             say(f"{place:2}. {head}  {styled(label, 'cyan')}  {scores}")
@@ -73,26 +73,39 @@ class HitPrinter:
     def _facts(self, hit: Hit) -> dict[str, Any]:
         from evervec.records.kinds import plain_data
 
-        _, first = self._passage(hit)
-        located = self._location(hit, first)
+        _, offset = self._passage(hit)
+        located = self._location(hit, offset)
         shown = facts(hit if self._explain else replace(hit, explanation=None))
         shown["data"] = plain_data(hit.data)
         return {**shown, "location": located} if located else shown
 
     def _passage(self, hit: Hit) -> tuple[str, int]:
-        """The passage to show, and where in the hit's text its first word of the query is."""
-        return passage(hit.text, query_words(self._query, hit.text))
+        """The passage to show, and where in the record's text its first word of the query is."""
+        from evervec.cli.query_words import better_place, query_words
 
-    def _location(self, hit: Hit, first: int) -> str:
+        # the chunk is the nearest in meaning; the words may be in another
+        if (record := self._record(hit) if self._query else None) is not None:
+            words = better_place(self._query, hit.text, record.text, _WIDTH)
+            if words is not None:
+                return passage(record.text, words)
+        shown, first = passage(hit.text, query_words(self._query, hit.text))
+        return shown, first + (hit.explanation.start if hit.explanation else 0)
+
+    def _record(self, hit: Hit) -> Record | None:
+        """The record of a hit, read once."""
+        key = hit.kind, hit.id
+        if key not in self._records:
+            self._records[key] = self._ev.get(*key)
+        return self._records[key]
+
+    def _location(self, hit: Hit, offset: int) -> str:
         """File and line of a hit, for the terminal to open; empty for a record of no file."""
         if "path" not in hit.metadata or hit.explanation is None:
             return ""
         from evervec.files.places import place_of
 
-        record = self._ev.get(hit.kind, hit.id)
-        if record is None:
+        if (record := self._record(hit)) is None:
             return ""
-        offset = hit.explanation.start + first
         return written_place(self._path(hit), place_of(record.text, record.metadata, offset))
 
     def _path(self, hit: Hit) -> str:
@@ -113,13 +126,6 @@ def written_place(path: str, place: Place | None) -> str:
         return path
     at = f":{place.at}" if place.what == "line" else f" {place.what} {place.at}"
     return f"{path}{at}" + (f" in {place.inside}" if place.inside else "")
-
-
-def query_words(query: str, text: str) -> list[Span]:
-    """Where the words of a query are in a text."""
-    from evervec.search.matched_words import matched_words
-
-    return [(word.start, word.end) for word in matched_words(query, text)]
 
 
 def passage(text: str, spots: Sequence[Span], width: int = _WIDTH) -> tuple[str, int]:

@@ -11,12 +11,12 @@ from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     print_json,
     print_table,
-    process_all,
     progress,
     say,
     show,
     styled,
 )
+from evervec.cli.processing import process_all
 from evervec.model.reports import FAULTS, QUICK
 from evervec.model.verification import records_to_check, repair_target
 
@@ -96,12 +96,14 @@ def verify(where: Where, repair: bool, quick: bool, all_tenants: bool, kind: str
         print_json(_facts(report) | {"left": left and _facts(left)})
     else:
         _show_report(report)
-        if left is not None:
+        if left is not None and not report.repaired and left.faults == report.faults:
+            say("nothing was repaired")
+        elif left is not None:
             say(f"{report.repaired} repaired; after that:")
             _show_report(left)
         if waits:
             say(f"embedding is paused: {waits}")
-        elif left is None and not report.clean:
+        elif left is None and report.faults:
             say("to repair, run `evervec verify --repair`")
     return 1 if waits else _exit_code(left or report, quick)
 

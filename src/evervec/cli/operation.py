@@ -13,21 +13,24 @@ import click
 
 from evervec.cli.app import Where, command
 from evervec.cli.fleet import run_fleet
+from evervec.cli.lost import working
 from evervec.cli.narration import narrated
 from evervec.cli.output import (
     ago,
     embedder_advice,
+    facts,
     print_json,
-    process_all,
     resume_command,
     say,
     stream_line,
     styled,
 )
+from evervec.cli.processing import process_all, say_what_others_hold
 from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 from evervec.model.history import sum_points
 from evervec.model.wording import duration
+from evervec.runtime.packages import install_command
 from evervec.runtime.threads import handling_signals
 
 if TYPE_CHECKING:
@@ -210,6 +213,8 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
            as_json: bool) -> int:  # fmt: skip
     """Process jobs until SIGTERM or Ctrl-C; a second signal stops at once.
 
+    With --drain, exit code 1 says that jobs failed or that an attached table is not followed.
+
     With --ray, keep a fleet of workers running in a Ray cluster: an address as for ray.init, such as
     auto or ray://head:10001, or local for this machine alone."""
     if address is not None:
@@ -223,34 +228,34 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
     if actors or max_actors or gpus_per_actor is not None:
         raise click.UsageError("--actors, --max-actors and --gpus-per-actor need --ray")
     settings = {} if concurrency is None else {"concurrency": concurrency}
-    with where.opened(make=True, **settings) as ev:
+    with where.opened(make=not drain, **settings) as ev:  # a new store has no jobs to drain
         if ev.embedder.dimensions == 0:
-            advice = embedder_advice(ev, "pip install 'evervec[local]', or give --embedder")
+            advice = embedder_advice(ev, f"{install_command('evervec[local]')}, or give --embedder")
             raise EvervecError(f"no embedder, so nothing can be embedded: {advice}")
         if not drain:
-            working = ev.worker()
+            running = ev.worker()
             with (
+                working(ev),
                 _metrics(ev, metrics_host, metrics_port, metrics_name),
                 narrated(ev, each_minute=sys.stderr.isatty()),
-                working.stopped_by_signals(),
+                running.stopped_by_signals(),
             ):
                 say(
                     f"working on {ev.store.url} with {ev.embedder.name}; stop with Ctrl-C", err=True
                 )
-                working.run()
+                running.run()
             return 0
         result = process_all(ev, quiet=as_json)
         stats = ev.queue.stats()
+        tables = [table for table in ev.tables() if table.trouble]
     if as_json:
-        print_json(result)
+        print_json({**facts(result), "tables": {table.kind: table.trouble for table in tables}})
     else:
         say(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} waiting")
-        if stats.processing:
-            say(
-                f"{stats.processing} are claimed by other workers; if those died, their leases "
-                "expire within a minute: then run `evervec worker --drain` again"
-            )
-    return 1 if result.failed else 0
+        for table in tables:
+            say(styled(f"{table.kind}: {table.trouble}", "red"), err=True)
+        say_what_others_hold(ev, stats.processing)
+    return 1 if result.failed or any(table.state == "broken" for table in tables) else 0
 
 
 @command("doctor", "evervec doctor")

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evervec.model.records import Hit, Record
-from evervec.model.reports import Estimate, ProcessResult, Stats
+from evervec.model.reports import Estimate, Stats
 from evervec.model.streams import StreamState
 from evervec.model.wording import duration
 from evervec.telemetry.visible import visible_line, visible_text
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.worker.batch import Reached
 
 _STYLE = f"\ufdd0{secrets.token_hex(8)}"
 """marks a style until it is printed; random, so that no record's text can contain it"""
@@ -196,26 +195,6 @@ def progress(
         lines = _Lines(what, total, unit)
         yield lines
         lines.end()
-
-
-def process_all(ev: Evervec, *, quiet: bool) -> ProcessResult:
-    """Process all due jobs, with a progress bar, and print the first errors."""
-    jobs = ev.queue.stats().pending
-    with progress("embedding", quiet=quiet, unit="chunks") as bar:
-        embedded = 0
-
-        def watch(reached: Reached) -> None:
-            nonlocal embedded
-            # jobs that are not prepared yet are taken to be as long as the others
-            rest = max(0, jobs - reached.jobs) * reached.chunks / max(1, reached.jobs)
-            bar.expect(reached.chunks + round(rest), about=rest > 0)
-            bar.advance(reached.embedded - embedded)
-            embedded = reached.embedded
-
-        result = ev.worker().process_all(watch=watch)
-    for job_id, error in result.errors[:10]:
-        say(f"job {job_id}: {error}", err=True)
-    return result
 
 
 def pace(per_second: float) -> str:

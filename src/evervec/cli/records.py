@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -16,14 +17,15 @@ from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import (
     embedder_advice,
     print_json,
-    process_all,
     progress,
     say,
     say_text,
     show,
     styled,
 )
+from evervec.cli.processing import embed, say_what_others_hold
 from evervec.errors import EvervecError, InvalidRecord
+from evervec.runtime.packages import install_command
 from evervec.runtime.threads import interrupted_by_signals
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
     """
     if jsonl and files:
         raise click.UsageError("give files or --jsonl, not both")
+    _check_kind(kind, files, jsonl)
     if sync and (jsonl or not files or files == ("-",)):
         raise click.UsageError("--sync needs folders: it deletes records of removed files")
     if root is not None and (jsonl or not files or files == ("-",)):
@@ -76,22 +79,43 @@ def add(where: Where, kind: str, files: tuple[str, ...], jsonl: str | None, id: 
             if files == () and sys.stdin.isatty():
                 raise click.UsageError(
                     "give files or folders, --jsonl FILE, or - for standard input"
+                    f"{_forgotten(kind)}"
                 )
             text = sys.stdin.read()
             if not text.strip():
-                raise click.UsageError("standard input is empty")
+                raise click.UsageError(f"standard input is empty{_forgotten(kind)}")
             record = {"text": text, **({"id": id} if id else {})}
             _save(ev, kind, iter([record]), counts, 1, as_json)
         else:
             adding = FileRecords(ev, kind, counts, quiet=as_json)
             adding.add(files, root, sync=sync, ignored=no_ignore)
         failed = 0 if no_embed else embed(ev, quiet=as_json)
-        waiting = ev.queue.stats().pending
-        facts = {**counts, "failed": failed, "waiting": waiting}
+        stats = ev.queue.stats()
+        facts = {
+            **counts, "failed": failed, "waiting": stats.pending, "processing": stats.processing,
+        }  # fmt: skip
         show(as_json, facts, summary(counts) or "nothing to add")
         if not as_json:
-            _say_what_waits(ev, waiting, failed)
+            _say_what_waits(ev, stats.pending, failed)
+            say_what_others_hold(ev, stats.processing)
         return 1 if failed else 0
+
+
+def _check_kind(kind: str, files: tuple[str, ...], jsonl: str | None) -> None:
+    """Refuse a path where the kind belongs; a kind may have the name of a
+    folder, or of a file without an ending."""
+    is_file = "." in kind and os.path.isfile(kind)
+    if kind.endswith("/") or is_file or ("/" in kind and os.path.exists(kind)):
+        others = f"--jsonl {jsonl}" if jsonl else " ".join(map(shlex.quote, files))
+        given = f"evervec add doc {shlex.quote(kind)} {others}".rstrip()
+        raise click.UsageError(f"the first argument is the kind, not a path: `{given}`")
+
+
+def _forgotten(kind: str) -> str:
+    """A hint if a path was given where the kind belongs."""
+    if not os.path.exists(kind):
+        return ""
+    return f". To add '{kind}', name a kind first: `evervec add doc {shlex.quote(kind)}`"
 
 
 def summary(counts: dict[str, int]) -> str:
@@ -113,7 +137,8 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
 
     A renamed file keeps its vectors. With --watch, each changed file is named.
     """
-    from evervec.cli.files import COUNTED, FileRecords, kind_of_folder
+    from evervec.cli.files import CHANGED, COUNTED, FileRecords, kind_of_folder
+    from evervec.cli.own_files import own_files
     from evervec.files.folder import snapshot
 
     before: Any = None
@@ -121,7 +146,7 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
     def scan(ev: Evervec) -> int:
         """Sync what changed since the last scan; returns how many records failed."""
         nonlocal before
-        now = snapshot(folder, ignored=no_ignore)
+        now = snapshot(folder, ignored=no_ignore, own=own_files(ev))
         if now == before:
             return 0
         counts = dict.fromkeys(COUNTED, 0)
@@ -131,15 +156,21 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
         syncing = FileRecords(ev, of, counts, quiet=as_json or before is not None, told=told)
         syncing.add((folder,), root, sync=True, ignored=no_ignore)
         failed = embed(ev, quiet=as_json or before is not None)
-        before = now
-        if not as_json:
-            names.say()
-        show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
+        is_first, before = before is None, now
+        if is_first or failed or any(counts[what] for what in CHANGED):
+            if not as_json:
+                names.say()
+            show(as_json, {**counts, "failed": failed}, summary(counts) or "no files")
         return failed
 
     with where.opened(make=True, **_ALONE) as ev:
         if not watch:
-            return 1 if scan(ev) else 0
+            failed = scan(ev)
+            if not as_json:
+                stats = ev.queue.stats()
+                _say_what_waits(ev, stats.pending, failed)
+                say_what_others_hold(ev, stats.processing)
+            return 1 if failed else 0
         try:
             with interrupted_by_signals() as stopped:
                 while not stopped.is_set():
@@ -188,17 +219,13 @@ def _lines(path: str) -> Iterator[Any]:
                     raise InvalidRecord(f"line {number} of {path} is not JSON: {error}") from None
 
 
-def embed(ev: Evervec, *, quiet: bool) -> int:
-    return process_all(ev, quiet=quiet).failed if ev.embedder.dimensions else 0
-
-
 def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
     if failed:
         say(f"{failed} failed; see `evervec jobs --status failed`", err=True)
     if waiting and ev.embedder.dimensions == 0:
         say(
             f"{waiting} are waiting for an embedder; text search finds them already. "
-            + embedder_advice(ev, "Install one: pip install 'evervec[local]'")
+            + embedder_advice(ev, f"Install one: {install_command('evervec[local]')}")
         )
     elif waiting and (why := ev.provider.pauses_because()):
         say(
@@ -217,7 +244,7 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
     with where.opened() as ev:
         record = ev.get(kind, id)
     if record is None:
-        raise EvervecError(f"{kind} {id!r} does not exist")
+        raise EvervecError(f"{kind} {id!r} does not exist: {_list_hint(kind)}")
     if as_json:
         print_json(record)
         return
@@ -230,6 +257,10 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
     say_text(record.text)
 
 
+def _list_hint(kind: str) -> str:
+    return f"`evervec list {shlex.quote(kind)}` lists those that do"
+
+
 @command("list", "evervec list doc --filter type=md -n 20")
 @click.argument("kind", required=False)
 @click.option("-n", "limit", default=50, show_default=True, help="Number of records.")
@@ -239,7 +270,7 @@ def get(where: Where, kind: str, id: str, as_json: bool) -> None:
 def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
           not_embedded: bool, after: str | None, as_json: bool) -> None:  # fmt: skip
     """List records by kind and id."""
-    from evervec.cli.search import read_filters
+    from evervec.cli.search import read_filters, unknown_kinds
 
     if after is not None and kind is None:
         raise click.UsageError("--after needs KIND: ids are ordered within a kind")
@@ -249,6 +280,7 @@ def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
             kind, embedded=False if not_embedded else None, filter=read_filters(filters),
             after=place, limit=limit,
         )  # fmt: skip
+        known = ev.kinds() if not found else {}
     if as_json:
         print_json(found)
         return
@@ -256,7 +288,9 @@ def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
         state = "" if record.embedded else "  (not embedded yet)"
         title = f"  {record.title}" if record.title else ""
         say(f"{record.kind} {record.id}{title}{state}")
-    if not found:
+    if not found and kind is not None and (unknown := unknown_kinds(known, (kind,))):
+        say(unknown)
+    elif not found:
         say("no records")
     elif len(found) == limit:
         last = found[-1]
@@ -281,5 +315,5 @@ def delete(
     show(as_json, tickets, f"deleted {len(tickets) - len(missing)}")
     for id in missing:
         newer = "" if version is None else f", or its version is not older than {version}"
-        say(f"evervec: {kind} {id!r} does not exist{newer}", err=True)
+        say(f"evervec: {kind} {id!r} does not exist{newer}: {_list_hint(kind)}", err=True)
     return 1 if missing else 0

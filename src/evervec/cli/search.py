@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,10 @@ from evervec.cli.hits import HitPrinter
 from evervec.cli.output import print_json, say, show, show_list
 from evervec.errors import InvalidArgument
 from evervec.model.ranking import RESCORES, Rescore
+
+if TYPE_CHECKING:
+    from evervec.facade import Evervec
+    from evervec.model.records import Hits
 
 
 @command("search", "evervec search 'how do I undo a commit' -k 3")
@@ -34,7 +39,10 @@ from evervec.model.ranking import RESCORES, Rescore
 )
 @click.option("--min", "least", type=float, help="Only hits with at least this relevance.")
 @click.option(
-    "--min-similarity", "nearest", type=float, help="Only hits with at least this cosine."
+    "--min-similarity",
+    "nearest",
+    type=click.FloatRange(-1, 1),
+    help="Only hits with at least this cosine.",
 )
 @click.option("--offset", type=int, default=0, help="Skip so many hits.")
 @click.option("--group-by", metavar="FIELD", help="-k hits for each value of a metadata field.")
@@ -60,6 +68,8 @@ def search(where: Where, query: tuple[str, ...], k: int, kinds: tuple[str, ...],
     """
     text = " ".join(query)
     with where.opened() as ev:
+        if least is not None and least > (most := _most_relevance(ev)):
+            raise click.UsageError(f"--min {least:g}: no relevance is above {most:g}")
         hits = ev.search(
             text, k, kind=kinds or None, mode=mode, filter=read_filters(filters), explain=True,
             min_relevance=least, min_similarity=nearest, offset=offset, group_by=group_by,
@@ -68,8 +78,16 @@ def search(where: Where, query: tuple[str, ...], k: int, kinds: tuple[str, ...],
         printer = HitPrinter(ev, text, explain=explain)
         if as_json:
             printer.print_json(hits)
+        elif not hits and (unknown := unknown_kinds(ev.kinds(), kinds)):
+            say(unknown)
         elif not hits and not ev.records(limit=1):
             say("the store is empty: add records with `evervec add KIND FILES…`")
+        elif not hits and (least is not None or nearest is not None):
+            best = ev.search(
+                text, 1, kind=kinds or None, mode=mode, filter=read_filters(filters),
+                version=version,
+            )  # fmt: skip
+            say(_below(best, least, nearest))
         else:
             printer.print(hits, offset)
     if hits and hits.via == "text" and mode != "text" and not as_json:
@@ -77,6 +95,32 @@ def search(where: Where, query: tuple[str, ...], k: int, kinds: tuple[str, ...],
     if hits.rerank_error and not as_json:
         say(f"(not reranked: {hits.rerank_error})", err=True)
     return 0
+
+
+def _most_relevance(ev: Evervec) -> float:
+    """The highest relevance that a record of full weight can have."""
+    return max([1.0, *(rescore.strength(1.0) for rescore in ev.kinds().values())])
+
+
+def _below(best: Hits, least: float | None, nearest: float | None) -> str:
+    """What to say if all hits are below the given bounds."""
+    if not best:
+        return "nothing found"
+    hit, bounds = best[0], []
+    if least is not None:
+        bounds.append(f"--min {least:g}; the best hit has a relevance of {hit.relevance:.2f}")
+    if nearest is not None:
+        has = "none" if hit.similarity is None else f"{hit.similarity:.2f}"
+        bounds.append(f"--min-similarity {nearest:g}; the best hit has {has}")
+    return f"nothing found within {' and '.join(bounds)}"
+
+
+def unknown_kinds(known: Mapping[str, object], kinds: Sequence[str]) -> str:
+    """What to say of kinds that have no records; empty if all have."""
+    unknown = [kind for kind in kinds if kind not in known]
+    if not unknown or not known:
+        return ""
+    return f"no records of the kind {', '.join(unknown)}; there are {', '.join(sorted(known))}"
 
 
 @command("similar", "evervec similar doc README.md -k 3")

@@ -13,6 +13,7 @@ from evervec.cli.app import Where, command
 from evervec.cli.output import say, show
 from evervec.errors import SettingsError
 from evervec.records.drafts import check_name
+from evervec.runtime.packages import install_command
 
 if TYPE_CHECKING:
     from evervec.integrations.mcp.records import LibraryRecords
@@ -48,7 +49,7 @@ def serve(where: Where, host: str, port: int, workers: int, access_log: bool) ->
         from evervec.server.serve import serve as run
     except ImportError as error:
         raise SettingsError(
-            f"the service needs the package {error.name}: pip install 'evervec[server]'"
+            f"the service needs the package {error.name}: {install_command('evervec[server]')}"
         ) from error
     root = logging.getLogger()
     root.setLevel(min(root.level, logging.WARNING))
@@ -86,7 +87,7 @@ def mcp(where: Where, url: str | None, key: str | None, read_only: bool, kinds: 
         from evervec.integrations.mcp.stdio import StdioSession
     except ImportError as error:
         raise SettingsError(
-            f"MCP needs the package {error.name}: pip install 'evervec[mcp]'"
+            f"MCP needs the package {error.name}: {install_command('evervec[mcp]')}"
         ) from error
     descriptions = dict(map(_description, described))
     check_tools(descriptions)  # before a store is created

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from evervec.cli.app import Where, command, write_audit
-from evervec.cli.output import print_json, process_all, progress, say
+from evervec.cli.output import print_json, progress, say
+from evervec.cli.processing import process_all
 
 
 @command("export", "evervec export notes.parquet --kind note")

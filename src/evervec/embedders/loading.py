@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from evervec.errors import ProviderUnavailable, SettingsError
+from evervec.runtime.packages import install_command
 
 T = TypeVar("T")
 
@@ -35,9 +36,10 @@ def require(packages: tuple[str, ...], extra: str) -> None:
     """Raise `SettingsError` with the command that installs what is missing."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
+        noun = "package" if len(missing) == 1 else "packages"
         raise SettingsError(
-            f"this embedder needs {' and '.join(missing)}, which is not installed: "
-            f"pip install 'evervec[{extra}]'"
+            f"this embedder needs the {noun} {', '.join(missing)}: "
+            f"{install_command(f'evervec[{extra}]')}"
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from evervec.runtime.packages import install_command
+
 LONGEST_TITLE = 200
 _FIRST_LINE = 100
 """characters of a first line that may be a title"""
@@ -17,7 +19,7 @@ class NeedsPackage(Unreadable):
     """A file of a format whose reader is not installed."""
 
     def __init__(self, extra: str) -> None:
-        super().__init__(f"needs a package: pip install 'evervec[{extra}]'")
+        super().__init__(f"needs a package: {install_command(f'evervec[{extra}]')}")
         self.extra = extra
 
 

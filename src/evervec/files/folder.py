@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,10 +76,11 @@ def find(
     root: str | None = None,
     *,
     ignored: bool = False,
+    own: Collection[str] = (),
 ) -> Found:
     """The files that are given by path, folder or glob. `known`: the folders of the kind by name;
     `root`: the folder of which ids are paths, instead of those given; `ignored`: also files that
-    a .gitignore excludes."""
+    a .gitignore excludes; `own`: paths in folders that are left out."""
     found = Found(folders=dict(known))
     above = _folder(root) if root is not None else None
     for given in named:
@@ -87,7 +88,7 @@ def find(
         for path in paths:
             if path.is_dir():
                 inside = path.resolve()
-                files: Iterator[Path] = walk(inside, ignored=ignored)
+                files: Iterator[Path] = walk(inside, ignored=ignored, own=own)
                 _check_inside(inside, above, given)
                 home, whole = above or _home(inside, found.folders) or inside, True
             elif path.is_file():
@@ -107,8 +108,9 @@ def find(
     return found
 
 
-def walk(folder: Path, *, ignored: bool = False) -> Iterator[Path]:
-    """The files in a folder, without hidden ones and those that a .gitignore excludes."""
+def walk(folder: Path, *, ignored: bool = False, own: Collection[str] = ()) -> Iterator[Path]:
+    """The files in a folder, without hidden ones, those that a .gitignore excludes, and the paths in
+    `own`."""
     rules = {str(folder): Ignores() if ignored else Ignores.around(folder)}
     for here, folders, names in os.walk(folder):
         around = rules.pop(here)
@@ -116,20 +118,26 @@ def walk(folder: Path, *, ignored: bool = False) -> Iterator[Path]:
         for name in sorted(folders):
             if name in SKIPPED_FOLDERS or name[0] == "." or around.excludes(name, is_folder=True):
                 continue
-            kept.append(name)
             path = os.path.join(here, name)
+            if path in own:
+                continue
+            kept.append(name)
             if not os.path.islink(path):
                 rules[path] = Ignores() if ignored else around.inside(name, Path(path))
         folders[:] = kept
         for name in sorted(names):
-            if name[0] != "." and not around.excludes(name, is_folder=False):
+            if name[0] == "." or around.excludes(name, is_folder=False):
+                continue
+            if os.path.join(here, name) not in own:
                 yield Path(here, name)
 
 
-def snapshot(folder: str, *, ignored: bool = False) -> dict[str, tuple[int, int]]:
+def snapshot(
+    folder: str, *, ignored: bool = False, own: Collection[str] = ()
+) -> dict[str, tuple[int, int]]:
     """Size and modification time of every file in a folder, to detect changes."""
     seen = {}
-    for path in walk(Path(folder).resolve(), ignored=ignored):
+    for path in walk(Path(folder).resolve(), ignored=ignored, own=own):
         try:
             stat = path.stat()
         except OSError:  # deleted since it was listed

@@ -48,12 +48,13 @@ _TEXTS: dict[str, Callable[[str], Document]] = {
 NOT_TEXT = frozenset(
     (
         "7z", "a", "aac", "ai", "apk", "avi", "avif", "blend", "bmp", "br", "bz2", "class",
-        "db", "deb", "dll", "dmg", "doc", "dylib", "eot", "eps", "exe", "fbx", "flac", "gif",
+        "db", "db-journal", "db-shm", "db-wal", "deb", "dll", "dmg", "doc", "duckdb", "dylib", "eot", "eps", "exe", "fbx", "flac", "gif",
         "glb", "gz", "heic", "icns", "ico", "iso", "jar", "jpeg", "jpg", "key", "lz4", "m4a",
         "m4v", "mkv", "mov", "mp3", "mp4", "mpeg", "mpg", "msi", "numbers", "npy", "npz", "o",
         "odp", "ods", "odt", "ogg", "onnx", "opus", "otf", "pages", "parquet", "pickle", "pkl",
         "png", "ppt", "pptx", "psd", "pt", "pth", "pyc", "pyd", "pyo", "rar", "rpm",
-        "safetensors", "so", "sqlite", "sqlite3", "stl", "sketch", "swf", "tar", "tgz", "tif",
+        "safetensors", "so", "sqlite", "sqlite-shm", "sqlite-wal", "sqlite3", "sqlite3-shm",
+        "sqlite3-wal", "stl", "sketch", "swf", "tar", "tgz", "tif",
         "tiff", "ttf", "wasm", "wav", "webm", "webp", "whl", "wma", "wmv", "woff", "woff2",
         "xls", "xlsx", "xz", "zip", "zst",
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 from evervec.errors import EvervecError
 from evervec.integrations.sqlalchemy import DECLARED
+from evervec.runtime.packages import install_command
 from evervec.table_access import join_tables
 from evervec.tables.base import Attachment, attachment
 
@@ -31,7 +32,9 @@ try:
     from alembic.util import DispatchPriority, PriorityDispatchResult
     from sqlalchemy import Connection, inspect
 except ImportError as error:
-    raise EvervecError("Alembic is not installed: pip install 'evervec[alembic]'") from error
+    raise EvervecError(
+        f"Alembic is not installed: {install_command('evervec[alembic]')}"
+    ) from error
 
 log = logging.getLogger("evervec")
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from evervec.aio import AsyncEvervec, aopen
 from evervec.errors import EvervecError, InvalidArgument
+from evervec.runtime.packages import install_command
 
 try:
     from fastapi import FastAPI, Request
 except ImportError as error:
-    raise EvervecError("FastAPI is not installed: pip install 'evervec[server]'") from error
+    raise EvervecError(f"FastAPI is not installed: {install_command('evervec[server]')}") from error
 
 TenantOf = Callable[[Request], str | Awaitable[str]]
 

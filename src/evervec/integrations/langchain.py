@@ -14,6 +14,7 @@ from evervec.errors import EvervecError, InvalidArgument
 from evervec.integrations.documents import Documents, Plan
 from evervec.model.jobs import Ticket
 from evervec.model.records import Hit, Record
+from evervec.runtime.packages import install_command
 
 try:
     from langchain_core.callbacks import (
@@ -26,7 +27,9 @@ try:
     from langchain_core.vectorstores import VectorStore
     from pydantic import Field
 except ImportError as error:
-    raise EvervecError("LangChain is not installed: pip install 'evervec[langchain]'") from error
+    raise EvervecError(
+        f"LangChain is not installed: {install_command('evervec[langchain]')}"
+    ) from error
 
 
 class EvervecStore(VectorStore):

@@ -18,6 +18,7 @@ from evervec.aio import AsyncEvervec
 from evervec.aio.connections import is_for_asyncio
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.facade import Evervec
+from evervec.runtime.packages import install_command
 from evervec.tables.base import Attachment, Row, attachment
 
 try:
@@ -26,7 +27,9 @@ try:
     from sqlalchemy.orm import Mapper, Session, object_session
     from sqlalchemy.util import await_only
 except ImportError as error:
-    raise EvervecError("SQLAlchemy is not installed: pip install 'evervec[sqlalchemy]'") from error
+    raise EvervecError(
+        f"SQLAlchemy is not installed: {install_command('evervec[sqlalchemy]')}"
+    ) from error
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from evervec.errors import EvervecError, SettingsError
 from evervec.model.jobs import Status
 from evervec.model.reports import Stats, Usage
 from evervec.queue.queue import Queue
+from evervec.runtime.packages import install_command
 from evervec.stores.base import Store
 from evervec.telemetry.counters import COUNTERS, HISTOGRAMS
 
@@ -30,7 +31,7 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as missing:
     raise SettingsError(
-        "metrics need the package prometheus-client: pip install 'evervec[metrics]'"
+        f"metrics need the package prometheus-client: {install_command('evervec[metrics]')}"
     ) from missing
 
 log = logging.getLogger("evervec")

@@ -28,13 +28,14 @@ from evervec.runtime.http import (
     tls_of,
     words_of,
 )
+from evervec.runtime.packages import install_command
 
 try:
     import aiohttp
     from yarl import URL
 except ImportError as error:
     raise SettingsError(
-        f"AsyncClient needs the package {error.name}: pip install 'evervec[async]'"
+        f"AsyncClient needs the package {error.name}: {install_command('evervec[async]')}"
     ) from error
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from evervec.runtime.packages import install_command
 from evervec.server.problems import Problem
 from evervec.server.requests import App, Receive, Scope, Send, check_encoding, check_values, path_of
 from evervec.server.router import check_parameters
@@ -69,6 +70,6 @@ def _make_endpoint(routes: App) -> Endpoint:
         from evervec.integrations.mcp.endpoint import Endpoint
     except ImportError as error:
         raise Problem(
-            404, f"/mcp needs the package {error.name}: pip install 'evervec[mcp]'"
+            404, f"/mcp needs the package {error.name}: {install_command('evervec[mcp]')}"
         ) from error
     return Endpoint(routes)

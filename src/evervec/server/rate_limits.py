@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evervec.errors import SettingsError
+from evervec.runtime.packages import install_command
 from evervec.settings import Settings
 
 log = logging.getLogger("evervec")
@@ -167,7 +168,7 @@ class RedisLimiter:
             import redis
         except ImportError as error:
             raise SettingsError(
-                "redis_url needs the package redis: pip install 'evervec[redis]'"
+                f"redis_url needs the package redis: {install_command('evervec[redis]')}"
             ) from error
         from redis.backoff import NoBackoff
         from redis.retry import Retry

@@ -6,11 +6,12 @@ It calls the facade only; `stores` opens the store of a database, `search` is wh
 """
 
 from evervec.errors import EvervecError
+from evervec.runtime.packages import install_command
 
 try:
     import django
 except ImportError as error:
-    raise EvervecError("Django is not installed: pip install 'evervec[django]'") from error
+    raise EvervecError(f"Django is not installed: {install_command('evervec[django]')}") from error
 
 from evervec.integrations.django.declaration import SearchIndex
 
