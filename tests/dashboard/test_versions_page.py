@@ -2,22 +2,30 @@
 
 import asyncio
 import threading
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from evervec import Evervec
-from evervec.errors import InvalidArgument, StoreError
+from evervec.errors import DeadlineExceeded, InvalidArgument, StoreError
 from evervec.model.reports import MigrationStatus
 from evervec.server.audit import Audit
 from evervec.server.dashboard.measures import Measures
 from evervec.server.dashboard.pages.versions import Counted, _rate
+from evervec.server.dashboard.runs import Runs
+from evervec.server.problems import Problem
 from evervec.stores.values import AuditChoice
 from support.dashboard import Person, person
 from support.pages import HOSTILE, Shown, read
 from support.service import Served
 from support.world import until
 
+ENDLESS = (
+    "with recursive n(i) as (select 1 union all select i + 1 from n where i > 0) "
+    "select count(*) from n"
+)
 STEPS = ("switch", "rollback", "retire", "cancel")
 ACTIONS = {f"/ui/versions/{name}" for name in (*STEPS, "begin", "compare")}
 
@@ -226,6 +234,24 @@ def test_a_long_count_holds_nobody_back() -> None:
         go.set()
         while not await measures.read("a", lambda: True):
             await asyncio.sleep(0)
+
+    asyncio.run(look())
+
+
+def test_a_count_and_a_run_end_in_time_in_the_engine_too(ev: Evervec) -> None:
+    def count() -> object:
+        with ev.store.db.reading() as conn:  # type: ignore[attr-defined]
+            return conn.execute(ENDLESS).fetchall()
+
+    async def look() -> None:
+        with pytest.raises(DeadlineExceeded):
+            await Measures(patience=60, seconds=0.1).read("a", count)
+        runs: Any = Runs(seconds=0.1)
+        with suppress(Problem):
+            await runs.start(SimpleNamespace(caller=SimpleNamespace(agent="a")), "a", "", count)
+        run = runs.get("a")
+        await run.ended.wait()
+        assert run.problem.status_code == 504
 
     asyncio.run(look())
 

@@ -69,6 +69,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         title="evervec",
         version=release(),
         summary="Keeps a vector index in sync with your data.",
+        openapi_url=None,  # `routes.docs` has it
         docs_url=None,
         redoc_url=None,
         lifespan=background.lifespan,
@@ -80,7 +81,9 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.state.service, app.state.counts, app.state.background = service, counts, background
     app.state.readiness = Readiness(ev, background)
     app.state.live = Live(service)
-    app.state.measures, app.state.runs, app.state.maps = Measures(), Runs(), Maps()
+    most_seconds = ev.settings.server_most_seconds
+    app.state.measures, app.state.runs = Measures(seconds=most_seconds), Runs(most_seconds)
+    app.state.maps = Maps()
     for router in (*(module.router for module in _ROUTERS), *PAGES):
         app.include_router(router)
     app.add_middleware(DirectRoutes, routes=[r for routes in _DIRECT for r in routes.direct])

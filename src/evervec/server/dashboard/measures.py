@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from evervec.errors import EvervecError
+from evervec.model.deadlines import deadline
 from evervec.runtime.threads import submit
 
 log = logging.getLogger("evervec.server")
@@ -31,6 +32,7 @@ _PATIENCE = 0.15
 _AT_ONCE = 2
 _MOST = 128
 _PAST_SECONDS = 600.0
+_MOST_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,15 @@ class Measures:
     """The counts of one service."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, patience: float = _PATIENCE
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = _PATIENCE,
+        seconds: float = _MOST_SECONDS,
     ) -> None:
+        """`seconds`: after which a count ends, in the engine too; it is repeated later."""
         self._clock = clock
         self._patience = patience
+        self._seconds = seconds
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -89,8 +96,13 @@ class Measures:
     async def _count(self, entry: _Entry, count: Callable[[], T]) -> None:
         async with self._turns:
             began = self._clock()
+
+            def bounded() -> T:
+                with deadline(self._seconds):
+                    return count()
+
             try:
-                value = await asyncio.wrap_future(submit("evervec-count", count))
+                value = await asyncio.wrap_future(submit("evervec-count", bounded))
                 done = Measured(value, datetime.now(UTC), self._clock())
                 while entry.past and done.clock - entry.past[0].clock > _PAST_SECONDS:
                     entry.past.popleft()
