@@ -35,6 +35,7 @@ from evervec.records.writer import save_each
 from evervec.search.hits import best_piece
 from evervec.search.matched_words import coverage, matched_words
 from evervec.server.answers import asked_seq, asked_wait, read_cursor
+from evervec.server.dashboard import filter_bar, routing
 from evervec.server.problems import Problem
 from evervec.server.requests import read_json
 from evervec.server.routes import batch
@@ -365,6 +366,47 @@ def test_cursors(name: str) -> None:
     assert_linear(steps_of(CURSORS[name], lambda given: read_cursor(given, str, str)))
 
 
+FORMS: dict[str, Callable[[int], bytes]] = {
+    "fields": lambda n: b"&".join(b"k%d=v" % i for i in range(n)),
+    "the same field": lambda n: b"ids=7&" * n,
+    "an escaped value": lambda n: b"key=" + b"%41" * n,
+    "escaped values": lambda n: b"k=%41%e2%82%ac&" * n,
+    "separators": lambda n: b"&" * n + b"=" * n,
+    "not ASCII": lambda n: b"key=" + "é".encode() * n,
+}
+LINES: dict[str, Callable[[int], str]] = {
+    "qualifiers": lambda n: "id:1 " * n,
+    "unknown ones": lambda n: " ".join(f"k{i}:v" for i in range(n)),
+    "words": lambda n: "tea " * n,
+    "a quote without an end": lambda n: 'error:"' + "a " * n,
+    "quotes": lambda n: 'error:"' * n,
+    "escapes": lambda n: 'error:"' + '\\"' * n,
+    "colons": lambda n: ":" * n,
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_MOST_FIELDS", 1 << 40)
+    headers = [(b"content-type", b"application/x-www-form-urlencoded")]
+
+    async def whole(body: bytes) -> bytes:
+        return body
+
+    def read(body: bytes) -> None:
+        given: Any = SimpleNamespace(scope={"headers": headers}, body=partial(whole, body))
+        asyncio.run(routing.read_form(given))
+
+    assert_linear(steps_of(FORMS[name], read))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_a_filter_bar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_bar, "LONGEST", 1 << 40)
+    known = [filter_bar.Qualifier(name, "it", "1") for name in ("id", "error")]
+    assert_linear(steps_of(LINES[name], lambda text: filter_bar.Line(text, known).errors))
+
+
 class Counted(bytes):
     """Bytes that count what is copied when they are put behind others."""
 
@@ -378,12 +420,16 @@ class Counted(bytes):
 def test_a_line_that_comes_byte_by_byte_is_not_copied_each_time() -> None:
     class Body:
         is_too_long = False
+        problem = None
 
         def __init__(self, parts: Iterator[bytes]) -> None:
             self._parts = parts
 
-        async def take(self) -> bytes | None:
+        async def take(self, kept: int) -> bytes | None:
             return next(self._parts, None)
+
+        def check_room(self) -> None:
+            """There is room for everything."""
 
     async def lines(n: int) -> list[bytes]:
         made = object.__new__(batch._Batch)

@@ -91,10 +91,9 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
     app.add_middleware(PageErrors)
-    app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
+    app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls, bodies=service.bodies)
     app.add_middleware(Clients, settings=ev.settings)
-    most_bytes = int(ev.settings.server_body_mb * 1e6)
-    app.add_middleware(Requests, start=background.start, most_bytes=most_bytes, count=counts)
+    app.add_middleware(Requests, start=background.start, settings=ev.settings, count=counts)
     for kind in KNOWN_ERRORS:
         app.add_exception_handler(kind, answer_error)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
