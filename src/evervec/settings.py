@@ -247,7 +247,7 @@ class Settings:
         256.0,
         "MB of request bodies held at once, and as much again of responses that clients have not "
         "read yet; one tenant may hold a quarter",
-        least=1,
+        least=0.001,
     )
     server_batch: int = _setting(1_000_000, "records in one batch request, at most", least=1)
     server_batch_mb: float = _setting(1000.0, "largest body of a batch request", least=0.001)

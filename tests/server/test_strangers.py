@@ -7,9 +7,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from starlette.testclient import TestClient
 
 import evervec
 from evervec import Evervec
+from evervec.server.app import make_app
 from evervec.server.dashboard import routing
 from evervec.server.dashboard.paths import SIGN_IN, THEME
 from evervec.server.problems import Problem
@@ -124,6 +126,12 @@ def test_forms_under_way_of_one_client_are_few(made: Make) -> None:
         conn.close()
     until(lambda: not served.app.state.service.calls)
     assert http.get(SIGN_IN).status_code == 200
+
+
+def test_the_lifespan_of_the_application_is_no_request(ev: Evervec) -> None:
+    app = make_app(ev)
+    with TestClient(app):
+        assert app.state.background._started
 
 
 # how often

@@ -84,6 +84,9 @@ class Admission:
         self._strangers = service.strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         caller = scope.get("caller")
         if caller is None:
             with self._strangers.counted(scope):
