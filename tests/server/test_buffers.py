@@ -306,6 +306,7 @@ def test_the_next_request_waits_until_the_answer_before_is_read(
     for _ in range(5):
         assert other.get("/v1/records?limit=1").status_code == 200
     assert served.app.state.counts.requests == asked + 5
+    until(lambda: not served.app.state.service.calls)  # none has an answer that it cannot send
     conn.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     answers = 0
     while answers < 4:
