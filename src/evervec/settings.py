@@ -254,6 +254,15 @@ class Settings:
     server_body_mb: float = _setting(
         10.0, "largest body of a request, and largest line of a batch", least=0.001
     )
+    server_query_mb: float = _setting(
+        2.0, "largest body of a request that adds no record, such as a search", least=0.001
+    )
+    server_buffer_mb: float = _setting(
+        256.0,
+        "MB of request bodies held at once, and as much again of responses that clients have not "
+        "read yet; one tenant may hold a quarter",
+        least=0.001,
+    )
     server_batch: int = _setting(1_000_000, "records in one batch request, at most", least=1)
     server_batch_mb: float = _setting(1000.0, "largest body of a batch request", least=0.001)
     server_page_mb: float = _setting(
@@ -309,6 +318,14 @@ class Settings:
         100.0, "new connections per second of one client; burst: server_client_connections",
         least=0.01,
     )  # fmt: skip
+    server_open_requests: int = _setting(
+        32, "requests of one client in progress that need no key, such as to sign in", least=1
+    )
+    server_open_rate: float = _setting(
+        100.0,
+        "requests per second of one client without a valid key; burst: four times as many",
+        least=0.01,
+    )
     server_header_kb: float = _setting(
         32.0, "largest request line and headers together, in KiB", least=0.25
     )

@@ -35,6 +35,7 @@ def test_a_form_from_another_site_is_refused(admin: Person, path: str) -> None:
     foreign = [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": f"{admin.http.base_url}".rstrip("/") + "0"},
         {"Origin": "http://127.0.0.1.evil.example"},
         {"Sec-Fetch-Site": "cross-site"},

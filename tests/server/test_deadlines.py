@@ -3,9 +3,10 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -274,3 +275,87 @@ def test_the_process_ends_when_the_time_to_drain_is_over(slow: Served, ev: Everv
         loop.call_soon_threadsafe(drain.begin)  # the second signal: at once
         assert left.wait(PATIENCE)
     assert codes == [0]
+
+
+# bodies
+def trickled(served: Served, path: str, key: str, *headers: str) -> socket.socket:
+    """A request whose body begins and does not go on."""
+    at = urlsplit(served.url)
+    media = "x-ndjson" if "batch" in path else "json"
+    lines = [
+        f"POST {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {key}",
+        f"Content-Type: application/{media}", *headers, "", '8\r\n{"kind":\r\n' if "Transfer-Encoding: chunked" in headers else '{"kind":',
+    ]  # fmt: skip
+    conn = socket.create_connection((at.hostname or "", at.port or 0), PATIENCE)
+    conn.sendall("\r\n".join(lines).encode())
+    return conn
+
+
+def answered(conn: socket.socket) -> bytes:
+    """All that is sent until the connection is closed."""
+    data = b""
+    while part := conn.recv(65536):
+        data += part
+    return data
+
+
+@pytest.mark.parametrize("path", ["/v1/records", "/v1/search", "/v1/queue/purge", "/mcp"])
+@pytest.mark.parametrize("length", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_come_in_time_ends_its_request(
+    slow: Served, path: str, length: str
+) -> None:
+    key = slow.key(role="admin")
+    with closing(trickled(slow, path, key, length, "Request-Timeout: 0.2")) as conn:
+        said = answered(conn)
+    assert said.startswith(b"HTTP/1.1 408")
+    assert b"deadline of 0.2 s (Request-Timeout, server_seconds)" in said
+    assert b"connection: close" in said.lower()
+    until(lambda: not slow.app.state.service.calls)
+    assert not slow.app.state.service.in_progress
+
+
+def test_a_body_without_a_timeout_has_the_services_and_a_longer_one_more(
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with evervec.open(tmp_path / "store.db", embedder="hashing", server_seconds=0.3) as ev:
+        served = serve(ev)
+        key = served.key()
+        with closing(trickled(served, "/v1/records", key, "Content-Length: 1000")) as conn:
+            assert answered(conn).startswith(b"HTTP/1.1 408")
+        monkeypatch.setattr(deadlines, "_BODY_RATE", 10)
+        text = '{"kind": "note", "text": "tea"}'
+        length = f"Content-Length: {len(text)}"
+        with closing(trickled(served, "/v1/records", key, length)) as conn:
+            began = time.monotonic()
+            until(lambda: time.monotonic() > began + 0.6)  # as long as its first bytes allow
+            conn.sendall(text[8:].encode())
+            assert b" 202 " in conn.recv(65536).splitlines()[0]
+
+
+def test_a_batch_has_the_whole_time_for_each_part_and_no_more(tmp_path: Path, serve: Serve) -> None:
+    line = b'{"kind":"note","text":"tea"}\n'
+    with evervec.open(tmp_path / "store.db", embedder="hashing", server_seconds=0.4) as ev:
+        served = serve(ev)
+        batch = "/v1/records/batch?kind=note", served.key(), "Content-Length: 1000"
+        with closing(trickled(served, *batch)) as conn:
+            conn.sendall(line[8:])
+            for count in range(2, 5):
+                until(lambda least=count - 1: len(ev.records()) >= least)  # type: ignore[misc]
+                began = time.monotonic()
+                until(lambda since=began: time.monotonic() > since + 0.25)  # type: ignore[misc]
+                conn.sendall(line)
+            said = answered(conn)
+        assert said.startswith(b"HTTP/1.1 200")
+        assert said.count(b'"job_id"') == 4
+        assert b'"status": 408' in said
+        assert b'"position": 4' in said
+        until(lambda: not served.app.state.service.calls)
+
+
+def test_a_service_that_stops_waits_for_no_body(slow: Served) -> None:
+    service = slow.app.state.service
+    with closing(trickled(slow, "/v1/records", slow.key(), "Content-Length: 1000")) as conn:
+        until(lambda: any(call._receiving for call in service.calls))
+        loop = slow.app.state.background._tasks[0].get_loop()
+        loop.call_soon_threadsafe(service.abort_requests)
+        assert answered(conn).startswith(b"HTTP/1.1 503")

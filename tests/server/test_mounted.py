@@ -73,6 +73,7 @@ def test_open_paths_are_open_where_it_is_mounted_and_others_are_not(ev: Evervec)
     with TestClient(outer, base_url="http://example.com") as http:
         assert http.get("/search/healthz").status_code == 200
         assert http.get("/search/readyz").status_code == 200
+        assert http.get("/search/openapi.json").json()["servers"] == [{"url": "/search"}]
         assert http.get("/search/v1/records").status_code == 403
 
 

@@ -175,6 +175,18 @@ def test_operations_have_names_for_generated_clients_and_references_lead_somewhe
     assert set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(described))) <= known
 
 
+def test_the_document_is_made_once_for_everybody(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = served.http()
+    first = http.get("/openapi.json")
+    monkeypatch.setattr(served.app, "openapi", lambda: pytest.fail("made again"))
+    again = http.get("/openapi.json")
+    assert (first.status_code, first.headers["content-type"]) == (200, "application/json")
+    assert again.content == first.content
+    assert "servers" not in first.json()
+
+
 def test_every_route_has_a_summary_examples_or_shapes_and_errors(served: Served) -> None:
     described = served.http().get("/openapi.json").json()
     for path, operations in described["paths"].items():

@@ -34,19 +34,23 @@ class Connection:
     ) -> tuple[int, bytes]:
         """Status and body of the answer; OSError if there is none."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = (
-            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._key}\r\n"
-            f"Content-Type: {media_type}\r\nContent-Length: {len(content)}\r\n\r\n"
-        )
+        head = self.head(method, path, media_type, f"Content-Length: {len(content)}")
         reader, writer = await self.opened()
         try:
             async with asyncio.timeout(_PATIENCE):
-                writer.write(head.encode() + content)
+                writer.write(head + content)
                 await writer.drain()
                 return await _answer(reader)
         except BaseException:
             self.close()
             raise
+
+    def head(self, method: str, path: str, media_type: str, length: str) -> bytes:
+        """The head of a request with the key."""
+        return (
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._key}\r\n"
+            f"Content-Type: {media_type}\r\n{length}\r\n\r\n"
+        ).encode()
 
     async def opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None or self._streams[0].at_eof():
@@ -171,10 +175,19 @@ async def attack(port: int, reader: str, writer: str, seconds: float, seed: int)
         "long texts": _long_texts,
         "batch": _batch,
     }
-    opened = {"silence": _silence, "headers": _headers, "trickle": _trickle}
+    opened = {"silence": _silence, "headers": _headers, "trickle": _trickle, "form": _trickled_form}
+    sent = {"long form": _long_form, "wrong key": _wrong_key, "documentation": _documentation}
+    held = {"endless body": _endless_body, "slow reader": _slow_reader}
     tasks = [
         repeat(name, do, key, number)
-        for group, key, count in ((searches, reader, 4), (writes, writer, 4), (opened, reader, 40))
+        for group, key, count in (
+            (searches, reader, 4),
+            (writes, writer, 4),
+            (opened, reader, 40),
+            (sent, reader, 4),
+            (held, reader, 20),
+            (held, writer, 20),
+        )
         for name, do in group.items()
         for number in range(count)
     ]
@@ -198,7 +211,7 @@ _NESTED = [
     for many in (400, 16_000)
 ]
 _LONG_TEXTS = [
-    _body(kind="note", id="long", text=" ".join(WORDS[n * step % 50] for n in range(20_000)))
+    _body(kind="note", id=f"long{step}", text=" ".join(WORDS[n * step % 50] for n in range(20_000)))
     for step in (1, 3, 7, 9)
 ]
 
@@ -308,6 +321,87 @@ async def _trickle(to: Connection, chance: random.Random) -> str:
     for _ in range(chance.randrange(5, 15)):
         writer.write(b"a")
         await writer.drain()
+        await asyncio.sleep(1)
+    to.close()
+    return "closed"
+
+
+# of clients without a key
+_FORM = b"&".join(b"k%d=%%41%%42" % n for n in range(800_000))
+
+
+def _form_head(path: str, length: int) -> bytes:
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+async def _long_form(to: Connection, chance: random.Random) -> tuple[int, bytes]:
+    reader, writer = await to.opened()
+    writer.write(_form_head(chance.choice(["/ui/sign-in", "/ui/theme"]), len(_FORM)) + _FORM)
+    async with asyncio.timeout(20):
+        found = await _answer(reader)
+    to.close()
+    return found
+
+
+async def _trickled_form(to: Connection, chance: random.Random) -> str:
+    reader, writer = await to.opened()
+    writer.write(_form_head("/ui/sign-in", 9000) + b"key=")
+    for _ in range(chance.randrange(5, 15)):
+        writer.write(b"a" * 600)
+        await writer.drain()
+        await asyncio.sleep(1)
+        if reader.at_eof():
+            break
+    to.close()
+    return "closed"
+
+
+async def _wrong_key(to: Connection, chance: random.Random) -> tuple[int, bytes]:
+    reader, writer = await to.opened()
+    key = f"ev_{chance.randrange(10**11, 10**12)}_x"
+    writer.write(
+        f"GET /v1/records HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+    )
+    async with asyncio.timeout(20):
+        return await _answer(reader)
+
+
+async def _documentation(to: Connection, chance: random.Random) -> tuple[int, bytes]:
+    path = chance.choice(["/openapi.json", "/docs", "/ui/sign-in"])
+    reader, writer = await to.opened()
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    async with asyncio.timeout(20):
+        return await _answer(reader)
+
+
+# of what is held for them
+async def _endless_body(to: Connection, chance: random.Random) -> str:
+    """A body in chunks, that stops before its end."""
+    reader, writer = await to.opened()
+    path = chance.choice(["/v1/records", "/v1/search", "/v1/records/batch"])
+    media = "x-ndjson" if path.endswith("batch") else "json"
+    writer.write(to.head("POST", path, f"application/{media}", "Transfer-Encoding: chunked"))
+    for _ in range(chance.randrange(1, 150)):
+        writer.write(b"10000\r\n" + b" " * 65_536 + b"\r\n")
+        await writer.drain()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(5):
+            await reader.read(1)
+    to.close()
+    return "closed"
+
+
+async def _slow_reader(to: Connection, chance: random.Random) -> str:
+    """Large answers, one behind the other, of which little is read."""
+    reader, writer = await to.opened()
+    asked = to.head("GET", "/v1/records?limit=1000", "application/json", "Content-Length: 0")
+    writer.write(asked * chance.randrange(1, 5))
+    for _ in range(8):
+        if not await reader.read(600):
+            break
         await asyncio.sleep(1)
     to.close()
     return "closed"

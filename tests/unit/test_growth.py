@@ -38,7 +38,7 @@ from evervec.search.hits import best_piece
 from evervec.search.matched_words import coverage, matched_words
 from evervec.server import answers
 from evervec.server.answers import asked_seq, asked_wait, read_cursor
-from evervec.server.dashboard import filter_bar
+from evervec.server.dashboard import filter_bar, routing
 from evervec.server.dashboard.job_filter import qualifiers
 from evervec.server.dashboard.pages.map import grouping_fields
 from evervec.server.dashboard.routing import as_json
@@ -375,6 +375,51 @@ def test_cursors(name: str) -> None:
     assert_linear(steps_of(CURSORS[name], lambda given: read_cursor(given, str, str)))
 
 
+FORMS: dict[str, Callable[[int], bytes]] = {
+    "fields": lambda n: b"&".join(b"k%d=v" % i for i in range(n)),
+    "the same field": lambda n: b"ids=7&" * n,
+    "an escaped value": lambda n: b"key=" + b"%41" * n,
+    "escaped values": lambda n: b"k=%41%e2%82%ac&" * n,
+    "separators": lambda n: b"&" * n + b"=" * n,
+    "not ASCII": lambda n: b"key=" + "é".encode() * n,
+}
+LINES: dict[str, Callable[[int], str]] = {
+    "qualifiers": lambda n: "id:1 " * n,
+    "unknown ones": lambda n: " ".join(f"k{i}:v" for i in range(n)),
+    "words": lambda n: "tea " * n,
+    "a quote without an end": lambda n: 'error:"' + "a " * n,
+    "quotes": lambda n: 'error:"' * n,
+    "escapes": lambda n: 'error:"' + '\\"' * n,
+    "colons": lambda n: ":" * n,
+    "the same": lambda n: "kind:b " * n,
+    "a long value": lambda n: 'kind:"' + "x" * n + '"',
+    "blanks": lambda n: "kind:" + " " * n + "x",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_MOST_FIELDS", 1 << 40)
+    headers = [(b"content-type", b"application/x-www-form-urlencoded")]
+
+    async def whole(body: bytes) -> bytes:
+        return body
+
+    def read(body: bytes) -> None:
+        given: Any = SimpleNamespace(scope={"headers": headers}, body=partial(whole, body))
+        asyncio.run(routing.read_form(given))
+
+    assert_linear(steps_of(FORMS[name], read))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_a_filter_bar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_bar, "LONGEST", 1 << 40)
+    known = qualifiers(is_admin=False)
+    assert_linear(steps_of(LINES[name], lambda text: filter_bar.Line(text, known).errors))
+    assert_linear(steps_of(LINES[name], lambda text: filter_bar.Line(text, known).with_()))
+
+
 class Counted(bytes):
     """Bytes that count what is copied when they are put behind others."""
 
@@ -388,12 +433,16 @@ class Counted(bytes):
 def test_a_line_that_comes_byte_by_byte_is_not_copied_each_time() -> None:
     class Body:
         is_too_long = False
+        problem = None
 
         def __init__(self, parts: Iterator[bytes]) -> None:
             self._parts = parts
 
-        async def take(self) -> bytes | None:
+        async def take(self, kept: int) -> bytes | None:
             return next(self._parts, None)
+
+        def check_room(self) -> None:
+            """There is room for everything."""
 
     async def lines(n: int) -> list[bytes]:
         made = object.__new__(batch._Batch)
@@ -410,25 +459,6 @@ def test_a_line_that_comes_byte_by_byte_is_not_copied_each_time() -> None:
 
     assert asyncio.run(lines(4)) == [b"a", b"bxxx"]
     assert_linear(work)
-
-
-LINES: dict[str, Callable[[int], str]] = {
-    "unknown": lambda n: "a:b " * n,
-    "the same": lambda n: "kind:b " * n,
-    "words": lambda n: "word " * n,
-    "open quotes": lambda n: 'kind:"a ' * n,
-    "escapes": lambda n: 'kind:"' + '\\" ' * n,
-    "colons": lambda n: ":" * n,
-    "a long value": lambda n: 'kind:"' + "x" * n + '"',
-    "blanks": lambda n: "kind:" + " " * n + "x",
-}
-
-
-@pytest.mark.parametrize("name", LINES)
-def test_lines_of_a_filter_bar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_bar, "LONGEST", 1 << 40)
-    known = qualifiers(is_admin=False)
-    assert_linear(steps_of(LINES[name], lambda text: filter_bar.Line(text, known).with_()))
 
 
 # what pages and routes answer

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator
 from io import StringIO
@@ -17,6 +18,14 @@ from evervec.cli import output
 from evervec.settings import Settings
 from evervec.telemetry.visible import visible_line, visible_text, without_secrets
 
+SOURCE = Path(evervec.__file__).parent
+LOGGERS = sorted(
+    {
+        name
+        for path in SOURCE.rglob("*.py")
+        for name in re.findall(r'getLogger\("(evervec[\w.]*)"\)', path.read_text())
+    }
+)
 HOSTILE = "a\x1b[2J\x1b]0;title\x07\x9b8m\x7f\u202egpj.exe\u2028b\r"
 
 
@@ -65,8 +74,9 @@ def log() -> Iterator[StringIO]:
         logger.removeHandler(handler)
 
 
-@pytest.mark.parametrize("name", ["evervec", "evervec.server"])
+@pytest.mark.parametrize("name", LOGGERS)
 def test_a_log_line_cannot_be_forged(name: str, log: StringIO) -> None:
+    assert {"evervec", "evervec.access", "evervec.mcp"} <= set(LOGGERS)
     logging.getLogger(name).error("kind %s is odd", "a\nERROR disk is full")
     try:
         raise ValueError("first\nERROR disk is full")

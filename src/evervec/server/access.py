@@ -26,6 +26,7 @@ from evervec.queue.queue import Queue
 from evervec.records.drafts import check_name
 from evervec.server.answers import LINES, answer_list
 from evervec.server.audit import EVERY_TENANT, LONGEST_TARGET
+from evervec.server.body_limits import PUSH_PATHS
 from evervec.server.charges import BYTES_PER_REQUEST, IN_SCOPE, Charge
 from evervec.server.dashboard.paths import is_open_page, is_page
 from evervec.server.dashboard.session import session_of
@@ -35,7 +36,6 @@ from evervec.server.origin import is_local
 from evervec.server.problems import KNOWN_ERRORS, Problem, problem_of
 from evervec.server.rate_limits import Allowance, Limiter
 from evervec.server.requests import (
-    PUSH_PATHS,
     App,
     Message,
     Receive,
@@ -61,7 +61,8 @@ _BATCH = "/v1/records/batch"
 _FEW = 20
 """values that are encoded in the event loop, if each is small"""
 _UNKNOWN_LENGTH_COST = 16
-"""number of requests that a request with a body of unknown length counts as"""
+"""number of requests that a body of unknown length counts as, and again for each further part of so
+much"""
 OPEN_PATHS = frozenset(
     {"/healthz", "/readyz", "/docs", "/docs/style.css", "/openapi.json", "/favicon.ico"}
 )
@@ -120,15 +121,22 @@ class Access:
         try:
             headers = headers_of(scope)
             caller = scope["caller"] = await self._caller(scope, headers)
-            limits = await self._limits(caller, self._cost(path, headers))
+            cost = self._cost(path, headers)
+            limits = await self._limits(caller, cost)
         except Problem as problem:
+            if problem.status_code == 401:
+                problem = self._counted(problem, scope)
             if problem.status_code == 429:
                 await self._delay()
-            raise
+            raise problem from None
         if caller.role is not Role.ADMIN:
             charge = scope[IN_SCOPE] = Charge(self._service, caller.bucket, caller.tenant)
             if path != _BATCH:
                 send = charge.counting(send)
+        if (call := current_call()) is not None:
+            call.tenant = caller.tenant
+        if cost == _UNKNOWN_LENGTH_COST and "content-length" not in headers:
+            receive = self._charged(caller, receive)
         if caller.key is None:
             await self._app(scope, receive, send)
         else:
@@ -166,6 +174,21 @@ class Access:
         finally:
             call.key_id = None
 
+    def _charged(self, caller: Caller, receive: Receive) -> Receive:
+        """Receive a body of unknown length, which counts by its actual bytes."""
+        paid = _UNKNOWN_LENGTH_COST * BYTES_PER_REQUEST
+
+        async def receive_charged() -> Message:
+            nonlocal paid
+            message = await receive()
+            paid -= len(message.get("body", b""))
+            while paid < 0:
+                await self._limits(caller, _UNKNOWN_LENGTH_COST)
+                paid += _UNKNOWN_LENGTH_COST * BYTES_PER_REQUEST
+            return message
+
+        return receive_charged
+
     async def _limits(self, caller: Caller, cost: int) -> dict[str, str]:
         """The rate limit headers; raises a `Problem` if the limit is exceeded."""
         if caller.role is Role.ADMIN:
@@ -183,6 +206,14 @@ class Access:
             REFUSED.add(1, "share")
             raise _over_share(limits)
         return limits
+
+    def _counted(self, unauthorized: Problem, scope: Scope) -> Problem:
+        """The same problem, or another if the client had it too often."""
+        try:
+            self._service.strangers.count_refused(scope)
+        except Problem as problem:
+            return problem
+        return unauthorized
 
     async def _delay(self) -> None:
         """Delay a 429 while the service is busy, to slow down clients that retry at once."""

@@ -71,8 +71,8 @@ class Clients:
 
 
 class Admission:
-    """Middleware that limits the requests of a tenant, and of all. Open paths such as `/healthz`
-    are not counted."""
+    """Middleware that limits the requests of a tenant, and of all; those of open paths, such as the
+    sign-in page, by client."""
 
     def __init__(self, app: App, service: Service) -> None:
         self._app = app
@@ -80,13 +80,20 @@ class Admission:
         self._most = settings.server_requests
         self._most_of_one = settings.server_tenant_requests
         self._under_way = service.in_progress
+        self._unread = service.unread
+        self._strangers = service.strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = scope.get("caller")
-        if caller is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        caller = scope.get("caller")
+        if caller is None:
+            with self._strangers.counted(scope):
+                await self._app(scope, receive, send)
+            return
         tenant = caller.tenant
+        self._unread.check(tenant)
         if self._under_way[tenant] >= self._most_of_one:
             REFUSED.add(1, "tenant")
             raise Problem(

@@ -69,6 +69,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         title="evervec",
         version=release(),
         summary="Keeps a vector index in sync with your data.",
+        openapi_url=None,  # `routes.docs` has it
         docs_url=None,
         redoc_url=None,
         lifespan=background.lifespan,
@@ -80,8 +81,9 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.state.service, app.state.counts, app.state.background = service, counts, background
     app.state.readiness = Readiness(ev, background)
     app.state.live = Live(service)
-    app.state.measures = Measures(seconds=ev.settings.server_most_seconds)
-    app.state.runs, app.state.maps = Runs(), Maps()
+    most_seconds = ev.settings.server_most_seconds
+    app.state.measures, app.state.runs = Measures(seconds=most_seconds), Runs(most_seconds)
+    app.state.maps = Maps()
     for router in (*(module.router for module in _ROUTERS), *PAGES):
         app.include_router(router)
     app.add_middleware(DirectRoutes, routes=[r for routes in _DIRECT for r in routes.direct])
@@ -89,10 +91,9 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.add_middleware(Admission, service=service)
     app.add_middleware(Access, service=service)
     app.add_middleware(PageErrors)
-    app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls)
+    app.add_middleware(Deadlines, settings=ev.settings, calls=service.calls, bodies=service.bodies)
     app.add_middleware(Clients, settings=ev.settings)
-    most_bytes = int(ev.settings.server_body_mb * 1e6)
-    app.add_middleware(Requests, start=background.start, most_bytes=most_bytes, count=counts)
+    app.add_middleware(Requests, start=background.start, settings=ev.settings, count=counts)
     for kind in KNOWN_ERRORS:
         app.add_exception_handler(kind, answer_error)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

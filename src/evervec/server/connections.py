@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from evervec.server.buffers import Unread
 from evervec.server.origin import Proxies, client_network
 from evervec.server.problems import Problem
 from evervec.server.rate_limits import MemoryLimiter
@@ -29,7 +30,7 @@ class Connection(Protocol):
     """An open connection, as this module uses it."""
 
     def evict(self) -> None:
-        """Close it at once; it has no request in progress."""
+        """Close it at once."""
 
     def check_time(self, seconds: float) -> None:
         """Called by the sweep: `seconds` have passed since the last one."""
@@ -59,8 +60,11 @@ class Connections:
         settings: Settings,
         most: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        unread: Unread | None = None,
     ) -> None:
         self.clock = clock
+        self.unread = unread or Unread(settings)
+        """what their clients have not read yet"""
         self._proxies = Proxies(settings.trusted_proxies)
         self._all = _Group(most or settings.server_connections)
         self._most_of_client = settings.server_client_connections

@@ -2,7 +2,8 @@
 or the key is revoked.
 
 `Request-Timeout: 2.5` sets it in seconds, at most `server_most_seconds`; the default is
-`server_seconds`. Threads that work for the request have the same deadline
+`server_seconds`. The body must arrive within it; without `Request-Timeout`, a long body has more time
+(`_BODY_RATE`). Threads that work for the request have the same deadline
 (`evervec.model.deadlines`), so database queries end with it.
 
 A key is checked at the start of a request. Longer requests (batches, waits, long searches) are
@@ -20,10 +21,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from evervec.errors import DeadlineExceeded, EvervecError
+from evervec.errors import Cancelled, DeadlineExceeded, EvervecError
 from evervec.model.deadlines import Deadline, bounded
+from evervec.server.buffers import FREE_BYTES, Bodies
 from evervec.server.keys import Keys
-from evervec.server.problems import Problem
+from evervec.server.problems import Problem, problem_of
 from evervec.server.requests import App, Message, Receive, Scope, Send, headers_of
 from evervec.settings import Settings
 
@@ -40,6 +42,9 @@ _SOON = 2 * _CHECK_SECONDS
 """a deadline with fewer seconds left gets a timer of its own"""
 _GRACE = 1.0
 """seconds that a thread has to finish after the deadline"""
+
+_BODY_RATE = 32_768
+"""bytes of a long body for which a client has one more second"""
 
 _KEYS_CHECKED = 1.0
 """seconds between two checks of the keys of requests in progress"""
@@ -61,17 +66,30 @@ async def within_request(future: asyncio.Future[T], withdraw: Callable[[], bool]
 class Call:
     """A request in progress."""
 
-    def __init__(self, deadline: Deadline, receive: Receive, *, chosen: bool) -> None:
+    def __init__(
+        self, deadline: Deadline, receive: Receive, bodies: Bodies | None = None, *, chosen: bool
+    ) -> None:
         self.deadline = deadline
         self.began = time.monotonic()
         self.key_id: str | None = None
         """of the key or token, while it is checked"""
+        self.tenant = ""
+        """that its body is counted for"""
+        self.is_stream = False
+        """whether the body is used as it arrives, and `consumed` reports what is done with"""
         self.revoked = False
         self._task = asyncio.current_task()
         self._chosen = chosen
         """the client set the deadline: then it applies to waits too"""
         self._receive = receive
         self._read = False
+        self._receiving: asyncio.Task[Any] | None = None
+        """the task that waits for the body"""
+        self._is_late = False
+        """whether that task was cancelled, because the deadline is over"""
+        self._bodies = bodies
+        self._held = self._counted = 0
+        """bytes of the body that are not consumed, and those of them that `bodies` counts"""
         self._was_waiting = False
         """whether it waited for a thread at the last check: most requests end before the next"""
         self._listening: asyncio.Future[Message] | None = None
@@ -81,12 +99,70 @@ class Call:
         """work of threads for this request, with functions that withdraw it"""
 
     async def receive(self) -> Message:
-        """The next message of the body, for the application."""
+        """The next message of the body, for the application. Raises a `Problem` if it does not come
+        within the deadline, or if there is no room for it."""
         if self._listening is not None:
             return await asyncio.shield(self._listening)
-        message = await self._receive()
-        self._read = message["type"] != "http.request" or not message.get("more_body", False)
+        if self._read:  # what follows is the disconnect
+            return await self._receive()
+        self._receiving = asyncio.current_task()
+        try:
+            message = await self._receive()
+        except asyncio.CancelledError:
+            if not self._is_late:
+                raise
+            assert self._receiving is not None
+            self._receiving.uncancel()
+            raise self._late() from None
+        finally:
+            self._receiving = None
+        more = message["type"] == "http.request" and message.get("more_body", False)
+        size = len(message.get("body", b""))
+        if not self._chosen:
+            if more:
+                self.deadline.ends += size / _BODY_RATE
+            elif self._held:  # its processing has the whole time
+                self.deadline.restart()
+        self._read = not more
+        self._held += size
+        if self._held > FREE_BYTES:
+            self._count()
         return message
+
+    def consumed(self, size: int) -> None:
+        """Report that so many bytes of a stream are no longer held."""
+        self._held -= size
+        if self._counted:
+            self._count()
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes more of the body may be held."""
+        return self._bodies is None or self._bodies.has_room(self.tenant, size)
+
+    def refusal(self) -> Problem:
+        """Why no more of the body may be held."""
+        assert self._bodies is not None
+        return self._bodies.refusal(self.tenant, 0)
+
+    def _count(self) -> None:
+        more = max(0, self._held - FREE_BYTES) - self._counted
+        if self._bodies is None or not more:
+            return
+        if more > 0 and not self.is_stream and not self._bodies.has_room(self.tenant, more):
+            raise self._bodies.refusal(self.tenant, more)
+        self._bodies.hold(self.tenant, more)
+        self._counted += more
+
+    def _late(self) -> Problem:
+        """Why the rest of the body is not awaited."""
+        error = self.deadline.error()
+        if isinstance(error, Cancelled):
+            return problem_of(error, None)
+        return Problem(
+            408,
+            f"the body did not arrive within the deadline of {self.deadline.seconds:g} s "
+            "(Request-Timeout, server_seconds): send it faster, or allow more time",
+        )
 
     def listen(self) -> None:
         """Watch for the client's disconnect, once its body was read."""
@@ -114,6 +190,9 @@ class Call:
     def close(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
+        if self._counted and self._bodies is not None:
+            self._bodies.hold(self.tenant, -self._counted)
+            self._counted, self._bodies = 0, None
 
     def extend(self, seconds: float) -> None:
         """Extend the deadline for a requested wait, unless the client set a timeout."""
@@ -164,7 +243,10 @@ class Call:
             self._was_waiting = True
 
     def _end(self) -> None:
-        """Fail the request with `DeadlineExceeded`."""
+        """Fail the request with `DeadlineExceeded`, or because its body is late."""
+        if self._receiving is not None and not self._is_late:
+            self._is_late = True
+            self._receiving.cancel()
         for future, withdraw in list(self._pending.items()):
             if future.done():
                 continue
@@ -215,10 +297,13 @@ class Deadlines:
     """Middleware that sets deadlines and checks them all together: a timer for each request would
     take a sixth of the time of a small request."""
 
-    def __init__(self, app: App, settings: Settings, calls: set[Call]) -> None:
+    def __init__(
+        self, app: App, settings: Settings, calls: set[Call], bodies: Bodies | None = None
+    ) -> None:
         self._app = app
         self._usual = settings.server_seconds
         self._most = settings.server_most_seconds
+        self._bodies = bodies
         self._calls = calls
         """requests in progress; `Service` cancels them when it stops"""
         self._scheduled = False
@@ -229,7 +314,7 @@ class Deadlines:
             return
         given = headers_of(scope).get(HEADER)
         seconds = self._usual if given is None else self._timeout_in(given)
-        call = Call(Deadline(seconds), receive, chosen=given is not None)
+        call = Call(Deadline(seconds), receive, self._bodies, chosen=given is not None)
         with _current(call, self._calls):
             if not self._scheduled:
                 self._schedule_check()

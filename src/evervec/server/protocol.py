@@ -1,7 +1,8 @@
 """Uvicorn's HTTP/1.1 with limits on headers, bodies, and the time that a client may take.
 
 A connection has a time budget (`_seconds_left`) that shrinks only while the service waits for the
-client to send or to read. Transferred bytes refill it, at the minimum rate that a client must keep.
+client to send or to read. Transferred bytes refill it, at the minimum rate that a client must keep;
+for a large response the rate is higher, so that it is read within `server_most_seconds`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(**uvicorn)
         self.logger = _log
         self._connections = connections
+        self._unread = connections.unread
         self._settings = settings
         self._most_head = int(settings.server_header_kb * 1024)
         self._most_body = int(settings.server_body_mb * 1e6)
@@ -50,6 +52,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._chunks = self._bytes = 0
         """chunks and bytes of the current body"""
         self._unsent = 0
+        self._largest = 0
+        """bytes of the response that the client has to read"""
+        self._waits = False
+        """whether further requests wait until the client has read the response"""
         self._refusal: Problem | None = None
         self._discarding = False
 
@@ -64,10 +70,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.remove(self)
+        self._unread.release(self)
         super().connection_lost(exc)
 
     def evict(self) -> None:
         self.transport.abort()
+
+    def unsent(self) -> int:
+        return self.transport.get_write_buffer_size()
 
     def data_received(self, data: bytes) -> None:
         self._unparsed += len(data)
@@ -79,10 +89,26 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._unparsed > self._most_head and not self._discarding:
             self._refuse(self._head_too_large())
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        size = self._largest = self.transport.get_write_buffer_size()
+        self._unread.hold(self, self._reader(), size)
+
     def resume_writing(self) -> None:
-        self._unsent = 0  # the client has read
+        self._unsent = self._largest = 0  # the client has read
         self._refill(float("inf"))
+        self._unread.release(self)
         super().resume_writing()
+        if self._waits:
+            self._waits = False
+            if not self.transport.is_closing():
+                self._go_on()
+
+    def _reader(self) -> str:
+        """The tenant that the response is counted for; without a key, the client."""
+        scope: Any = self.cycle.scope if self._has_cycle() else {}
+        caller = scope.get("caller")
+        return caller.tenant if caller else f"client {self.client[0] if self.client else ''}"
 
     # one request
     def on_message_begin(self) -> None:
@@ -117,15 +143,26 @@ class BoundedProtocol(HttpToolsProtocol):
         self._complete = True
 
     def on_response_complete(self) -> None:
-        if self.pipeline or self.transport.is_closing():
-            super().on_response_complete()
-        else:  # as in uvicorn, but without a timer: idle connections are swept, and a timer
-            self.server_state.total_requests += 1  # costs more than everything else here
-            self.flow.resume_reading()
+        # As in uvicorn, but without a timer: idle connections are swept, and a timer costs more than
+        # everything else here.
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            if self.flow.write_paused:  # the next response would need memory too
+                self._waits = True
+                self.flow.pause_reading()
+            else:
+                self._go_on()
         if self.cycle.response_complete:
             self._connections.idle(self)
             if self._complete:
                 self._seconds_left = self._settings.server_idle_seconds
+
+    def _go_on(self) -> None:
+        """Read and handle the next request."""
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn when a request is malformed, or was rejected while it was parsed."""
@@ -158,14 +195,23 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _has_request(self) -> bool:
-        """Whether a request is in progress; uvicorn has no cycle before the first one."""
-        return not getattr(self.cycle, "response_complete", True)
+        """Whether a request is in progress."""
+        return self._has_cycle() and not self.cycle.response_complete
+
+    def _has_cycle(self) -> bool:
+        """Whether there was a request: uvicorn has no cycle before the first one."""
+        return self.cycle is not None
 
     # time
     def check_time(self, seconds: float) -> None:
         """Close the connection if its client takes too long."""
         before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
-        self._refill(max(0, before - self._unsent) / self._settings.server_body_rate)
+        if self._largest:
+            self._unread.shrink(self, self._unsent)
+        rate = max(
+            self._settings.server_body_rate, self._largest / self._settings.server_most_seconds
+        )
+        self._refill(max(0, before - self._unsent) / rate)
         working = self._complete and self._has_request()
         ours = not self._discarding and (working or self.flow.read_paused)
         if self._unsent or not ours:  # the service waits for the client

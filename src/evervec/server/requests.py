@@ -14,6 +14,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
+from evervec.server.body_limits import BodyLimits
 from evervec.server.problems import Problem
 from evervec.settings import Settings
 from evervec.telemetry.logs import REQUEST_ID
@@ -32,10 +33,6 @@ _LINGER_BODIES, _LINGER_SECONDS = 4, 2.0
 LARGE_BODY = 32_768
 """bodies from this size are parsed in a thread, in the tenant's turn, not in the event loop"""
 _VALID_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_BATCH = ("POST", "/v1/records/batch")
-PUSH_PATHS = "/internal/"
-"""these routes check their own credentials, and have short bodies"""
-_LARGEST_DELIVERY = 1 << 16
 INTERNAL = "internal error: search the service's log for the request_id"
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -56,12 +53,13 @@ class Requests:
         self,
         app: App,
         start: Callable[[], None],
-        most_bytes: int,
+        settings: Settings,
         count: Callable[[Scope, int, float], None],
     ) -> None:
         self._app = app
         self._start = start
-        self._most_bytes = most_bytes
+        self._most_bytes = int(settings.server_body_mb * 1e6)
+        self._limits = BodyLimits(settings)
         self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,21 +111,21 @@ class Requests:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """Receive with a limit on the body. A batch has its own limits."""
-        path = path_of(scope)
-        if (scope["method"], path) == _BATCH:
+        method, path = scope["method"], path_of(scope)
+        most = self._limits.of(method, path)
+        if most is None:
             return receive
-        most = _LARGEST_DELIVERY if path.startswith(PUSH_PATHS) else self._most_bytes
         left = most
         declared = headers_of(scope).get("content-length", "")
 
         async def receive_bounded() -> Message:
             nonlocal left
             if declared.isdecimal() and int(declared) > most:
-                raise _too_large(most)
+                raise self._limits.refusal(method, path)
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
-                raise _too_large(most)
+                raise self._limits.refusal(method, path)
             return message
 
         return receive_bounded
@@ -175,14 +173,6 @@ def _completed(
     given.append((b"x-request-id", id.encode()))
     given += [(name.lower().encode(), value.encode()) for name, value in added.items()]
     return given + [pair for pair in SECURITY_HEADERS if pair[0] not in names]
-
-
-def _too_large(most: int) -> Problem:
-    return Problem(
-        413,
-        f"the body is larger than {most:,} bytes: send less, use /v1/records/batch, or raise "
-        "server_body_mb",
-    )
 
 
 class _Body:

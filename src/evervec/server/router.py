@@ -42,9 +42,10 @@ _MEANING = {
     401: "The key is missing or invalid.",
     403: "The key lacks permission for this, or for that tenant.",
     404: "It does not exist in the tenant.",
+    408: "The request did not arrive in time.",
     409: "The current state does not allow this, or the change is not done yet.",
     412: "The record no longer matches `If-Match`.",
-    413: "The body is larger than `server_body_mb`.",
+    413: "The body is larger than `server_body_mb`, or `server_query_mb` for all but adds.",
     415: "The body is neither JSON nor, for a batch, NDJSON.",
     422: "The request has an invalid value; `detail` names it.",
     429: "A limit of the agent, client or tenant is exceeded; `Retry-After` says when to retry.",
@@ -53,7 +54,7 @@ _MEANING = {
     504: "It took longer than `Request-Timeout` or `server_seconds`; `detail` says what was done.",
 }
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
-_ANYWHERE = (400, 401, 403, 413, 422, 429, 500, 503, 504)
+_ANYWHERE = (400, 401, 403, 408, 413, 422, 429, 500, 503, 504)
 """errors that any route may return"""
 
 

@@ -41,7 +41,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: Settings, *, whole_process: bool = False) -> None:
         self._drain = Drain(app.state.service, app.state.background, whole_process=whole_process)
-        self.connections = Connections(settings, most_connections(settings.server_connections))
+        self.connections = Connections(
+            settings,
+            most_connections(settings.server_connections),
+            unread=app.state.service.unread,
+        )
         config = uvicorn.Config(
             app,
             http=cast("Any", partial(BoundedProtocol, self.connections, settings)),

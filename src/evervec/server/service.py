@@ -27,12 +27,14 @@ from evervec.runtime.batcher import Batcher
 from evervec.runtime.loops import resolve, resolve_in
 from evervec.runtime.threads import processors
 from evervec.server.audit_writer import AuditWriter
+from evervec.server.buffers import Bodies, Unread
 from evervec.server.deadlines import STOPPING, Call, Revocations, current_call, within_request
 from evervec.server.fair_pool import FairPool
 from evervec.server.idempotency import IdempotencyKeys
 from evervec.server.keys import TOKENS_COUNTED, Key, Keys
 from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.shares import Shares
+from evervec.server.strangers import Strangers
 from evervec.server.verification import Verifications
 from evervec.server.weights import Weights
 from evervec.stores.values import Draft
@@ -71,6 +73,8 @@ class Service:
         self.stopping = asyncio.Event()
         self.weights = Weights(ev.store.tenants.limits)
         self.shares = Shares(weight_of=self.weights.of)
+        self.strangers = Strangers(ev.settings)
+        self.bodies, self.unread = Bodies(ev.settings), Unread(ev.settings)
         self.calls: set[Call] = set()
         """requests in progress"""
         self.in_progress: Counter[str] = Counter()

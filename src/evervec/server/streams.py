@@ -14,18 +14,30 @@ from tempfile import SpooledTemporaryFile
 
 from starlette.requests import ClientDisconnect, Request
 
+from evervec.server.deadlines import Call, current_call
+from evervec.server.problems import Problem
+
 log = logging.getLogger("evervec.server")
 
 _READ_AHEAD = 1 << 20
-_IN_MEMORY = 1 << 20
+_IN_MEMORY = 1 << 18
 _AT_ONCE = 1 << 16
 
 
 class Incoming:
-    """A body of up to `most` bytes, with limited read-ahead."""
+    """A body of up to `most` bytes, with limited read-ahead: less while the tenant's other requests
+    hold much. What was taken counts as held until the next part is taken, without what is `kept`."""
 
     def __init__(self, request: Request, most: int) -> None:
         self._left = most
+        self._call = call = current_call()
+        if call is not None:
+            call.is_stream = True
+        self.problem: Problem | None = None
+        """why the rest was not received"""
+        self._taken = 0
+        """bytes that were taken and are still held"""
+        self._is_discarded = False
         self._parts: list[bytes] = []
         self._size = 0
         self._ended = False
@@ -41,33 +53,54 @@ class Incoming:
                 self._parts.append(chunk)
                 self._size += len(chunk)
                 self._came.set()
-                while self._size > _READ_AHEAD:
+                if self._call is not None and not self._is_discarded:
+                    self._call.restart()
+                while self._size and not self._may_read_on(self._call):
                     self._room.clear()
                     await self._room.wait()
         except ClientDisconnect:
             log.info("a client disconnected while sending its body")
+        except Problem as problem:
+            self.problem = problem
         finally:
             self._ended = True
             self._came.set()
+
+    def _may_read_on(self, call: Call | None) -> bool:
+        if self._size > _READ_AHEAD:
+            return False
+        return call is None or call.has_room(_READ_AHEAD)
 
     @property
     def is_too_long(self) -> bool:
         """Whether the body exceeds the limit; the rest is not read."""
         return self._left < 0
 
-    async def take(self) -> bytes | None:
-        """All bytes since the last call; None at the end."""
+    async def take(self, kept: int = 0) -> bytes | None:
+        """All bytes since the last call; None at the end. `kept`: bytes of earlier calls that the
+        caller still holds."""
+        if self._call is not None:
+            self._call.consumed(self._taken - kept)
+            self._taken = kept
         while not self._size:
             if self._ended:
                 return None
             self._came.clear()
             await self._came.wait()
         taken, self._parts, self._size = b"".join(self._parts), [], 0
+        self._taken += len(taken)
         self._room.set()
         return taken
 
+    def check_room(self) -> None:
+        """Receive no more if there is no room for what the caller keeps."""
+        if self._call is not None and not self._call.has_room(0):
+            self.problem = self._call.refusal()
+            self._reading.cancel()
+
     async def discard_rest(self, most: int) -> None:
-        """Read and discard the rest, but not much more than `most` bytes."""
+        """Read and discard the rest, but not much more than `most` bytes, within one deadline."""
+        self._is_discarded = True
         while most > 0 and (taken := await self.take()) is not None:
             most -= len(taken)
 

@@ -118,8 +118,8 @@ LIMITER = Counter(
 )
 REFUSED = Counter(
     "evervec_refused_requests_total",
-    "Requests rejected because too many were in progress, of their tenant or in total, or "
-    "because their tenant exceeded its share",
+    "Requests rejected because too many were in progress, of their tenant or in total, because "
+    "their tenant exceeded its share, or because of the bytes that they hold",
     "bound",
 )
 QUOTAS = Counter(

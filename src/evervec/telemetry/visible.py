@@ -61,9 +61,15 @@ def without_secrets(url: str) -> str:
     return f"{scheme + found if found else ''}{'…@' if at else ''}{host}"
 
 
+_LOGGERS = (
+    "evervec", "evervec.access", "evervec.mcp", "evervec.server", "evervec.server.protocol",
+)  # fmt: skip
+"""all of evervec's loggers: a filter does not apply to the loggers below it"""
+
+
 def guard_logs() -> None:
     """Add the filter to evervec's loggers, whatever handlers a program gives them."""
-    for name in ("evervec", "evervec.server", "evervec.server.protocol"):
+    for name in _LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(known, VisibleFilter) for known in logger.filters):
             logger.addFilter(VisibleFilter())

@@ -33,6 +33,7 @@ _PATIENCE = 0.15
 _AT_ONCE = 2
 _MOST = 128
 _PAST_SECONDS = 600.0
+_MOST_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ class Measures:
         self,
         clock: Callable[[], float] = time.monotonic,
         patience: float = _PATIENCE,
-        seconds: float = 300.0,
+        seconds: float = _MOST_SECONDS,
     ) -> None:
-        """`seconds`: after which a count is given up."""
+        """`seconds`: after which a count ends, in the engine too; it is repeated later."""
         self._clock = clock
         self._patience = patience
         self._seconds = seconds

@@ -19,6 +19,7 @@ shows.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import logging
@@ -65,6 +66,8 @@ Action = Callable[..., Awaitable["str | Done | Response"]]
 _STREAM = "text/event-stream"
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 1_000
+_FORM_SECONDS = 10.0
+"""within which a form must arrive: anybody may send one"""
 _LONGEST_NOTICE = 300
 
 
@@ -181,9 +184,12 @@ async def read_form(request: Request) -> Form:
     if media_type_of(headers_of(request.scope)) != _FORM:
         raise Problem(415, "the body must be a form")
     try:
-        fields = parse_qsl(
-            (await request.body()).decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS
-        )
+        async with asyncio.timeout(_FORM_SECONDS):
+            body = await request.body()
+    except TimeoutError:
+        raise Problem(408, f"the form did not arrive within {_FORM_SECONDS:g} s") from None
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise Problem(400, "the form cannot be read") from None
     for _, value in fields:

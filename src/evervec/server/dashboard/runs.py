@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from evervec.model.deadlines import deadline
 from evervec.runtime.threads import submit
 from evervec.server.access import View
 from evervec.server.problems import KNOWN_ERRORS, Problem, problem_of
@@ -19,6 +20,7 @@ log = logging.getLogger("evervec.server")
 
 _PATIENCE = 1.0
 """seconds for which a request waits for work that may be short"""
+_MOST_SECONDS = 300.0
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +46,9 @@ class Run:
 class Runs:
     """The last run of each name. Those of a service are its admins': they concern all tenants."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = _MOST_SECONDS) -> None:
+        """`seconds`: after which work ends with `DeadlineExceeded`."""
+        self._seconds = seconds
         self._runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -77,8 +81,12 @@ class Runs:
         return run
 
     async def _work(self, view: View, run: Run, do: Callable[[], Any], action: str) -> None:
+        def bounded() -> Any:
+            with deadline(self._seconds):
+                return do()
+
         try:
-            run.value = await asyncio.wrap_future(submit(f"evervec-{run.name}", do))
+            run.value = await asyncio.wrap_future(submit(f"evervec-{run.name}", bounded))
         except KNOWN_ERRORS as error:
             run.problem = problem_of(error, view.caller)
         except Exception:

@@ -118,8 +118,16 @@ def check_origin(scope: Scope) -> None:
         return
     host = headers.get("host", "")
     for origin in headers.getlist("origin"):
-        if urlsplit(origin).netloc != host:
+        if _host_of(origin) != host:
             raise Problem(403, _EXPIRED)
+
+
+def _host_of(origin: str) -> str | None:
+    """The host of an origin, with its port; None if it is malformed, such as `http://[`."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def theme_of(scope: Scope) -> str:

@@ -23,6 +23,7 @@ from evervec.model.jobs import Ticket
 from evervec.records.writer import save_each
 from evervec.server.access import KindWriterView, View
 from evervec.server.answers import LINES
+from evervec.server.buffers import FREE_BYTES
 from evervec.server.deadlines import current_call
 from evervec.server.idempotency import IdempotencyKey, derived_id
 from evervec.server.problems import Problem, problem_of
@@ -159,6 +160,8 @@ class _Batch:
             problem = await self._save_all(body, spool)
             if problem is None and body.is_too_long:
                 problem = self._placed(self._too_long(), 0)
+            if problem is None and body.problem is not None:
+                problem = self._placed(body.problem, 0)
             if problem:
                 # the client may not read before it has sent everything: read on, up to a limit
                 await body.discard_rest(self._longest)
@@ -185,7 +188,7 @@ class _Batch:
         of a line that is too long is yielded, to be rejected."""
         rest = bytearray()  # the beginning of an incomplete line
         most = self._settings.add_batch
-        while (taken := await body.take()) is not None:
+        while (taken := await body.take(len(rest))) is not None:
             first, *whole = taken.split(b"\n")
             rest += first
             if whole:
@@ -194,10 +197,12 @@ class _Batch:
                 rest = bytearray(last)
             if len(rest) > self._longest:
                 whole.append(bytes(rest))
+            elif len(rest) > FREE_BYTES:
+                body.check_room()
             lines = [line for line in whole if line and not line.isspace()]
             for start in range(0, len(lines), most):
                 yield lines[start : start + most]
-        if rest and not rest.isspace() and not body.is_too_long:
+        if rest and not rest.isspace() and not body.is_too_long and body.problem is None:
             yield [bytes(rest)]
 
     def _save(self, lines: list[bytes]) -> tuple[list[bytes], Problem | None]:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from evervec.server.dashboard.assets import asset_response
+from evervec.server.dashboard.paths import root_of
 from evervec.server.problems import error_classes, status_of
 
 router = APIRouter(include_in_schema=False)
@@ -55,6 +56,22 @@ async def docs(request: Request) -> Response:
         state.docs_page = docs_page(request.app.openapi())
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
     return HTMLResponse(state.docs_page, headers=headers)
+
+
+@router.api_route("/openapi.json", methods=["GET", "HEAD"])
+async def openapi_document(request: Request) -> Response:
+    """The OpenAPI document. Everybody may read it, so its bytes are made once."""
+    state, root = request.app.state, root_of(request.scope)
+    if not hasattr(state, "openapi_bytes"):
+        state.openapi_bytes = _bytes_of(request.app.openapi())
+    body: bytes = state.openapi_bytes
+    if root:  # mounted in another application, as few are
+        body = _bytes_of({**request.app.openapi(), "servers": [{"url": root}]})
+    return Response(body, media_type="application/json")
+
+
+def _bytes_of(document: Json) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @router.get("/docs/style.css")

@@ -146,6 +146,13 @@ def _collect(view: View, counts: Counts) -> Iterator[Metric]:
         for tenant, count in view.service.in_progress.most_common(_MOST_TENANTS):
             in_progress.add_metric([tenant], count)
         yield in_progress
+        held = GaugeMetricFamily(
+            "evervec_held_bytes", "Bytes of bodies in progress, and of unread responses",
+            labels=["of"],
+        )  # fmt: skip
+        held.add_metric(["bodies"], view.service.bodies.held)
+        held.add_metric(["responses"], view.service.unread.held)
+        yield held
     else:
         yield from queue_metrics(stats)
         yield from usage_metrics([view.ev.usage()])
