@@ -13,7 +13,8 @@ from uuid import uuid4
 
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.integrations.documents import Documents, Plan
-from evervec.model.records import Explanation, Hit, Record
+from evervec.model.explanations import Explanation
+from evervec.model.records import Hit, Record
 
 try:
     from langchain_core.callbacks import (

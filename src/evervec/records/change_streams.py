@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from evervec.errors import EvervecError
 from evervec.model.bounds import check_limit
@@ -120,7 +119,7 @@ class ChangeStreams:
         One that is refused does not stop the others. When it returns, what has a ticket is
         durable."""
         self._tables.check_writable(kind)
-        most, found = self._settings.add_batch, []
+        most, found = self._settings.add_batch, list[Ticket | EvervecError]()
         for start in range(0, len(drafts), most):
             some = drafts[start : start + most]
             found += save_each(self._store.changes, self._tenant, kind, some)
@@ -130,7 +129,7 @@ class ChangeStreams:
         """Delete records by their ids, each only if its version is older than the given one. A
         record that does not exist keeps the version of its delete too."""
         self._tables.check_writable(kind)
-        ids, most, found = [*versions], self._settings.add_batch, list[Any]()
+        ids, most, found = [*versions], self._settings.add_batch, list[Ticket]()
         for start in range(0, len(ids), most):
             some = ids[start : start + most]
             found += self._store.changes.delete(
