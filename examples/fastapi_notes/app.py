@@ -7,7 +7,7 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Request
 from pydantic import BaseModel
 
 from evervec import AsyncEvervec
-from evervec.integrations.fastapi import EvervecDependency
+from evervec.integrations.fastapi import EvervecDependency, install_errors
 
 
 def tenant_of(request: Request) -> str:
@@ -23,6 +23,7 @@ notes = EvervecDependency(
     tenant=tenant_of,
 )
 app = FastAPI(lifespan=notes.lifespan)
+install_errors(app)
 Notes = Annotated[AsyncEvervec, Depends(notes)]
 
 

@@ -24,9 +24,6 @@ from evervec import AsyncClient, Client, Evervec, InvalidArgument, InvalidRecord
 from evervec.integrations.haystack import EvervecDocumentStore, EvervecRetriever
 from support.service import serving
 
-NO_RECREATE = 6
-"""tests that are for stores whose index can be created again, in three classes"""
-
 
 @pytest.fixture
 def ev() -> Iterator[Evervec]:
@@ -62,12 +59,11 @@ def test_the_suites_of_haystack_pass() -> None:
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-3000:]
-    counted = re.search(r"^(\d+) passed, (\d+) skipped in", run.stdout, re.MULTILINE)
+    counted = re.search(r"^(\d+) passed in", run.stdout, re.MULTILINE)
     assert counted, run.stdout[-3000:]
     assert int(counted[1]) > 150
-    skipped = re.findall(r"^SKIPPED \[(\d+)\].*: (.*)$", run.stdout, re.MULTILINE)
-    assert int(counted[2]) == NO_RECREATE == sum(int(count) for count, _ in skipped)
-    assert all("has no recreate_index or recreate_collection" in reason for _, reason in skipped)
+    assert "skipped" not in run.stdout
+    assert "xfailed" not in run.stdout
 
 
 # Side by side

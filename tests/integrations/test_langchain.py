@@ -4,18 +4,21 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
 
 import evervec
 from evervec import Client, Evervec, InvalidArgument
-from evervec.integrations.langchain import EvervecRetriever, EvervecStore
+from evervec.integrations.langchain import EvervecRetriever, EvervecStore, model_of
 from support.service import serving
 
 TEXTS = ["Tea grows on hills", "Coffee grows in the shade", "Rockets fly to the moon"]
@@ -136,6 +139,71 @@ def test_a_model_of_langchain_embeds(tmp_path: Path) -> None:
     store.ev.close()
 
 
+def test_an_open_store_has_its_model(ev: Evervec, store: EvervecStore) -> None:
+    with pytest.raises(InvalidArgument, match="model that it was opened with"):
+        EvervecStore.from_texts(TEXTS, DeterministicFakeEmbedding(size=8), ev=ev)
+    assert ev.count() == 3, "nothing was added"
+    for embedding in (None, store.embeddings):
+        made = EvervecStore.from_documents(documents(), embedding, ev=ev, kind="again")  # type: ignore[arg-type]
+        assert ids(made.similarity_search("tea hills", k=1)) == ["0"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_empty_document_stops_nothing_and_is_not_found(
+    store: EvervecStore, ev: Evervec, is_async: bool
+) -> None:
+    pages = [
+        Document(page_content="Cocoa is bitter", id="p1"), Document(page_content="", id="p2"),
+        Document(page_content=" \n", id="0"), Document(page_content=""),
+        Document(page_content="Milk is white"), Document(page_content="", id="p1"),
+        Document(page_content="Salt is white", id="p1"),
+    ]  # fmt: skip
+    added = asyncio.run(store.aadd_documents(pages)) if is_async else store.add_documents(pages)
+    assert [added[place] for place in (0, 1, 2, 5, 6)] == ["p1", "p2", "0", "p1", "p1"]
+    assert len(set(added)) == 5
+    assert store.get_by_ids([added[4]])[0].page_content == "Milk is white"
+    assert store.get_by_ids(["0", "p2", added[3]]) == [], "its text is gone"
+    assert store.get_by_ids(["p1"])[0].page_content == "Salt is white"
+    assert ev.verify().complete
+    assert ids(store.similarity_search("tea hills", k=9)) != ["0"]
+
+
+def test_an_explanation_is_not_saved_with_a_document_that_is_added_again(ev: Evervec) -> None:
+    store = EvervecStore(ev, explain=True)
+    store.add_documents(documents())
+    seqs = {record.id: record.seq for record in ev.records()}
+    found = store.similarity_search("grows", k=3)
+    assert all("evervec" in document.metadata for document in found)
+    store.add_documents(found)
+    assert {record.id: record.seq for record in ev.records()} == seqs, "nothing changed"
+    own = [Document(id="0", page_content=TEXTS[0], metadata={"evervec": "mine"})]
+    store.add_documents(own)
+    assert ev.get("document", "0").metadata == {"evervec": "mine"}  # type: ignore[union-attr]
+
+
+def test_a_retriever_of_something_else_says_what_it_needs(ev: Evervec) -> None:
+    with pytest.raises(ValueError, match=r"must be an EvervecStore, not Evervec"):
+        EvervecRetriever(store=ev)
+
+
+def test_diverse_documents_are_those_of_langchain() -> None:
+    """By langchain-core's own calculation, from the same 5 candidates for each. No two of these
+    vectors are equally near."""
+    k, model = 20, model_of(DeterministicFakeEmbedding(size=32))
+    with evervec.open("memory:", embedder=model, overfetch=5) as ev:
+        store = EvervecStore(ev)
+        store.add_texts([f"text {n}" for n in range(400)], ids=[str(n) for n in range(400)])
+        for query in ("one", "two", "three"):
+            asked = np.array(store.embeddings.embed_query(query))  # type: ignore[union-attr]
+            near = [document.id or "" for document in store.similarity_search(query, k=5 * k)]
+            vectors = ev.vectors("document", near)
+            points = [vectors[id][0].vector.tolist() for id in near]
+            for share in (0.9, 0.5, 0.2):
+                chosen = maximal_marginal_relevance(asked, points, share, k)
+                found = ids(store.max_marginal_relevance_search(query, k=k, lambda_mult=share))
+                assert found == [near[place] for place in chosen]
+
+
 def test_lists_of_different_lengths_are_refused(store: EvervecStore) -> None:
     with pytest.raises(InvalidArgument, match="2 texts have 1 metadatas"):
         store.add_texts(["a", "b"], [{}])
@@ -149,6 +217,36 @@ def test_it_works_over_a_service(ev: Evervec) -> None:
         store.add_documents(documents())
         assert ids(store.similarity_search("tea hills", k=1)) == ["0"]
         assert store.embeddings is None
+
+
+def test_the_loop_goes_on_during_a_thousand_searches(tmp_path: Path) -> None:
+    async def main() -> None:
+        ticks, gaps = 0, list[float]()
+        done = asyncio.Event()
+
+        async def tick() -> None:
+            nonlocal ticks
+            while not done.is_set():
+                began = time.thread_time()
+                await asyncio.sleep(0)
+                gaps.append(time.thread_time() - began)
+                ticks += 1
+
+        async with evervec.aopen(tmp_path / "notes.db", embedder="hashing") as ev:
+            store = EvervecStore(ev)
+            await store.aadd_documents(documents())
+            ticking = asyncio.create_task(tick())
+            found = await asyncio.gather(
+                *(store.asimilarity_search("tea hills", k=1) for _ in range(1000))
+            )
+            done.set()
+            await ticking
+        assert all(ids(hits) == ["0"] for hits in found)
+        assert ticks > 1000, "other tasks have their turns"
+        # the processor's time of the loop's own thread between two turns, whatever else runs
+        assert max(gaps) < 0.5
+
+    asyncio.run(main())
 
 
 def test_asyncio_is_native(tmp_path: Path) -> None:

@@ -15,21 +15,18 @@ import pytest
 from support.node import Node, find_node
 from support.service import ServiceProcess
 
-pytestmark = pytest.mark.long
-
-PACKAGES = ("@modelcontextprotocol/conformance@0.1.16", "@modelcontextprotocol/inspector@2.12.0")
 SCENARIOS = (
     "server-initialize", "ping", "tools-list", "resources-list", "prompts-list",
     "dns-rebinding-protection",
 )  # fmt: skip
-"""those that need no tools made for the test"""
+"""those that need no tools made for the test, and no sessions: the server keeps none"""
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
     """Node with the packages."""
     found = find_node(tmp_path_factory.mktemp("node"))
-    found.install(*PACKAGES)
+    found.install()
     return found
 
 

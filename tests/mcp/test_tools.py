@@ -67,6 +67,19 @@ def test_the_same_again_changes_nothing_and_a_new_text_replaces_the_old(working:
         )
 
 
+def test_a_number_is_an_id_as_its_text_is(working: Evervec, mode: str) -> None:
+    with connected(server_of(working), mode) as assistant:
+        assert assistant.call("remember", text="seven", id=7)["id"] == "7"
+        assert assistant.call("remember", text="seven", id="7")["changed"] is False
+        assert assistant.call("get", kind="note", id=7)["record"]["id"] == "7"
+        for wrong in (True, 7.5, "", [7]):
+            for tool in ("get", "forget"):
+                assert "id" in assistant.complaint(tool, kind="note", id=wrong)
+            assert "id" in assistant.complaint("remember", text="x", id=wrong)
+        assert assistant.call("forget", kind="note", id=7)["forgotten"] is True
+    assert working.count() == 0
+
+
 def test_two_assistants_that_remember_the_same_id_leave_one_record_of_one_of_them(
     working: Evervec,
 ) -> None:

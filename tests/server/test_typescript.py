@@ -15,7 +15,6 @@ from evervec.server.keys import Keys
 from support.node import Node, find_node
 from support.service import ServiceProcess
 
-PACKAGES = ("@hey-api/openapi-ts@0.99.0", "typescript@5.9.3", "@types/node@22.19.1")
 SOURCES = Path(__file__).with_name("typescript")
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
@@ -29,7 +28,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
     (folder / "page.ts").write_text(example)
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
     made = find_node(folder)
-    made.install(*PACKAGES)
+    made.install()
     with evervec.open("memory:", embedder="hashing") as ev:
         (folder / "openapi.json").write_text(json.dumps(make_app(ev).openapi()))
     made.run("openapi-ts", "-i", "openapi.json", "-o", "client", "--silent")

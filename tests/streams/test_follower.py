@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -30,6 +30,8 @@ class ListSource:
         self.committed = 0
         self.held = 0
         self.closed = 0
+        self.created = "once"
+        self.went_back = False
         self.before: Callable[[str], object] = lambda what: None
         self._next = 0
 
@@ -37,6 +39,13 @@ class ListSource:
         self.before("open")
         self._next = self.committed
         return self
+
+    def identity(self) -> str:
+        return self.created
+
+    def is_behind(self, positions: Mapping[str, int]) -> bool:
+        known = positions.get("notes/0", -1)
+        return self.went_back or known >= len(self.messages)
 
     def fetch(self, most: int, seconds: float) -> Sequence[Message]:
         self.before("fetch")
@@ -127,7 +136,7 @@ def test_a_killed_follower_repeats_and_loses_nothing(memory: World, point: str) 
     assert source.committed == len(source.messages)
     work(memory.ev)
     assert_in_step(memory.ev, {"0": "text 8", "1": "text 5", "2": "text 6", "3": "text 7"})
-    kept = memory.ev.store.streams.failed("default")
+    kept = memory.ev.streams.failed()
     assert [message.position for message in kept] == [9, 10], "each is kept once"
 
 
@@ -221,7 +230,7 @@ def test_a_poison_message_is_set_aside_and_stops_nothing(world: World) -> None:
     source = ListSource([*values, _note(3, 1, "last")])
     done = _follower(world, source, batch=10).run(drain=True)
     assert source.committed == len(source.messages)
-    kept = world.ev.store.streams.failed("default")
+    kept = world.ev.streams.failed()
     assert [message.position for message in kept] == list(range(0, 2 * len(HOSTILE), 2))
     assert done.failed == len(HOSTILE)
     assert all(message.reason and message.part == "notes/0" for message in kept)
@@ -286,6 +295,154 @@ def test_the_lag_of_a_stream_is_a_metric(memory: World) -> None:
     where = '{stream="list:notes",tenant="default"}'
     assert f"evervec_stream_lag{where} 6.0" in shown
     assert f"evervec_stream_seen_timestamp_seconds{where}" in shown
+
+
+# what operators see of a follower that waits
+def _told(world: World) -> tuple[int, list[str]]:
+    """The lag, and the raised alerts after housekeeping and a minute's patience."""
+    for _ in range(2):
+        world.ev._housekeeping.alert()
+        world.clock.move(61)
+    world.ev._housekeeping.alert()
+    (state,) = world.ev.streams.states()
+    return state.lag, [
+        alert.text for alert in world.ev.alerts() if alert.name.startswith("streams")
+    ]
+
+
+def test_a_stream_that_waits_for_room_tells_its_lag_and_raises_an_alert(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = ListSource([_note(n, 1, f"text {n}") for n in range(5)])
+    world.ev.set_limits(Limits(records=3))
+    follower, seen = _follower(world, source), list[tuple[int, list[str]]]()
+
+    def make_room(what: str) -> None:
+        if what != "hold":
+            return
+        if source.held == 3:
+            seen.append(_told(world))
+            world.ev.set_limits(Limits(records=9))
+        follower._report_at = 0.0  # the next second
+
+    source.before = make_room
+    monkeypatch.setattr(follower, "_pause", lambda failures: 0.001)
+    follower.run(drain=True)
+    ((lag, alerts),) = seen
+    assert lag == 5, "none is committed"
+    assert len(alerts) == 1
+    assert alerts[0].startswith("the stream list:notes of default waits: ")
+    assert "records" in alerts[0], "it says which quota"
+    assert _told(world) == (0, [])
+
+
+def test_a_source_that_knows_no_progress_yet_is_asked_again_soon(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = ListSource([_note(1, 1, "text")])
+    follower = _follower(memory, source)
+    monkeypatch.setattr(source, "progress", list)
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    assert not follower._report(source)
+    follower._report_soon(source, 10.0)
+    assert follower._report_at == 1001.0
+    monkeypatch.setattr(source, "progress", lambda: [StreamProgress("notes/0", 1, 0)])
+    follower._report_at = 0.0
+    follower._report_soon(source, 10.0)
+    assert follower._report_at == 1010.0
+
+
+def test_a_stream_that_nobody_follows_raises_an_alert_unless_it_was_drained(world: World) -> None:
+    source = ListSource([_note(n, 1, f"text {n}") for n in range(3)])
+    follower = _follower(world, source)
+    source.before = _at("commit", follower.stop)
+    follower.run()
+    world.clock.move(301)
+    assert _told(world)[1] == [
+        "nobody follows the stream list:notes of default: start `evervec follow`"
+    ]
+    source.before = lambda what: None
+    _follower(world, source).run(drain=True)
+    world.clock.move(10_000)
+    assert _told(world)[1] == []
+
+
+def test_a_stream_that_cannot_be_opened_raises_an_alert(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, told = ListSource([]), list[list[str]]()
+    follower = _follower(memory, source)
+
+    def fail(what: str) -> None:
+        if what == "open" and len(told) < 2:
+            told.append(_told(memory)[1])
+            raise SourceUnavailable("no broker answers")
+
+    source.before = fail
+    monkeypatch.setattr(follower, "_pause", lambda failures: 0.001)
+    follower.run(drain=True)
+    assert told[1] == [
+        "the stream list:notes of default waits: the stream is unavailable: no broker answers"
+    ]
+    assert _told(memory)[1] == []
+
+
+# a stream that was deleted and created again
+BY_PLACE = MessageMapping.of(KIND)
+
+
+def _text(id: int, text: str) -> dict[str, Any]:
+    return {"id": id, "text": text}
+
+
+@pytest.mark.parametrize("sign", ["identity", "end", "went back"])
+def test_a_stream_that_was_created_again_is_refused_until_it_is_forgotten(
+    world: World, sign: str
+) -> None:
+    old = [_text(n, f"old {n}") for n in range(5)]
+    _follower(world, ListSource([*old, b"{"]), mapping=BY_PLACE).run(drain=True)
+    world.ev.delete(KIND, "4")
+    again = ListSource([_text(n, f"new {n}") for n in range(3)])
+    if sign != "end":
+        again.messages += ListSource([_text(0, "new 0")] * 9).messages[3:]
+    again.created = "later" if sign == "identity" else "once"
+    again.went_back = sign == "went back"
+    for _ in range(2):
+        with pytest.raises(InvalidArgument, match=r"created again, or restored.*--forget"):
+            _follower(world, again, mapping=BY_PLACE).run(drain=True)
+    assert again.committed == 0
+    assert (again.closed, world.ev.count()) == (2, 4)
+    again.went_back = False
+    assert world.ev.streams.forget(NAME)
+    done = _follower(world, again, mapping=BY_PLACE).run(drain=True)
+    assert (done.saved, done.stale) == (len(again.messages), 0)
+    work(world.ev)
+    assert_in_step(world.ev, {"0": "new 0", "1": "new 1", "2": "new 2", "3": "old 3"})
+    again.messages.append(Message("notes/0", 99, b"4", b'{"text": "back"}'))
+    _follower(world, again, mapping=BY_PLACE).run(drain=True)
+    assert world.ev.get(KIND, "4").text == "back"  # type: ignore[union-attr]
+
+
+def test_a_stream_that_was_created_again_goes_on_if_its_versions_do(memory: World) -> None:
+    _follower(memory, ListSource([_note(n, 1, "old") for n in range(5)])).run(drain=True)
+    again = ListSource([_note(1, 2, "new"), _note(2, 1, "old")])
+    again.created, again.went_back = "later", True
+    done = _follower(memory, again).run(drain=True)
+    assert (done.saved, done.stale) == (1, 1)
+
+
+def test_a_stream_is_followed_from_the_beginning_by_another_group(memory: World) -> None:
+    source = ListSource([_text(n, f"text {n}") for n in range(5)])
+    _follower(memory, source, mapping=BY_PLACE).run(drain=True)
+    source.committed = 0
+    assert _follower(memory, source, mapping=BY_PLACE).run(drain=True).stale == 5
+
+
+def test_a_message_that_is_set_aside_again_is_kept_as_it_is_now(memory: World) -> None:
+    _follower(memory, ListSource([b"{old"])).run(drain=True)
+    _follower(memory, ListSource([b"{new"])).run(drain=True)
+    (kept,) = memory.ev.streams.failed(NAME)
+    assert kept.content == b"{new"
 
 
 def test_a_kind_that_follows_a_table_is_refused(file_world: World) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from evervec import EvervecError, InvalidArgument, StoreError
 from evervec.integrations import kafka
 from evervec.integrations.streams import Follower
+from evervec.model.reports import Limits
 from support.kafka import KafkaCluster, Sent
 from support.processes import until
 from support.world import KIND, World, assert_in_step, work
@@ -63,7 +64,7 @@ def test_a_topic_is_followed_to_its_end(memory: World, kafka_cluster: KafkaClust
     assert (other.stale, other.saved, other.deleted) == (21, 0, 0), "all of it is known"
     (state,) = memory.ev.store.streams.states(None)
     assert (state.name, state.lag, len(state.parts), state.failed) == ("kafka:plain", 0, 4, 1)
-    (failed,) = memory.ev.store.streams.failed("default")
+    (failed,) = memory.ev.streams.failed()
     assert (failed.part.partition("/")[0], failed.key, failed.content) == ("plain", b"4", b"{")
     assert failed.sent_at is not None
     work(memory.ev)
@@ -133,6 +134,46 @@ def test_followers_share_partitions_and_take_over_from_each_other(
     assert _committed(kafka_cluster, "shared", "shared") == sent
     work(ev)
     assert_in_step(ev, {str(n): f"text {n}" for n in range(sent)})
+
+
+def test_the_lag_of_a_topic_grows_while_its_follower_waits_for_room(
+    memory: World, kafka_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ev = memory.ev
+    kafka_cluster.send("held", [_note(n, f"text {n}") for n in range(20)])
+    ev.set_limits(Limits(records=10))
+    follower = kafka.follower(
+        ev, kafka_cluster.url, topic="held", kind=KIND, group="held", options=SOON
+    )
+    monkeypatch.setattr(follower, "_pause", lambda failures: 0.05)
+
+    def lag() -> int:
+        return sum(state.lag for state in ev.streams.states())
+
+    with _running(follower):
+        until(lambda: lag() >= 10, "the lag of what is not saved")
+        kafka_cluster.send("held", [_note(n, f"text {n}") for n in range(20, 50)])
+        until(lambda: lag() >= 40, "the lag with messages that came meanwhile")
+        ev.set_limits(Limits(records=100))
+        until(lambda: ev.count() == 50)
+        until(lambda: lag() == 0)
+
+
+def test_a_topic_that_was_created_again_is_refused_until_it_is_forgotten(memory: World) -> None:
+    first, again = KafkaCluster(), KafkaCluster()
+    first.send("notes", [_note(n, f"old {n}", 1) for n in range(5)])
+    again.send("notes", [_note(n, f"new {n}", 1) for n in range(3)])
+    given: dict[str, Any] = {"topic": "notes", "kind": KIND, "options": SOON, "drain": True}
+    kafka.follow(memory.ev, first.url, **given)
+    with pytest.raises(InvalidArgument, match="created again, or restored"):
+        kafka.follow(memory.ev, again.url, **given)
+    assert _committed(again, "notes", "evervec") == 0
+    assert memory.ev.streams.forget("kafka:notes")
+    done = kafka.follow(memory.ev, again.url, **given)
+    assert (done.saved, done.stale) == (3, 0)
+    assert memory.ev.get(KIND, "2").text == "new 2"  # type: ignore[union-attr]
+    done = kafka.follow(memory.ev, again.url, **given, group="reset")
+    assert (done.saved, done.stale) == (0, 3), "the same topic from its beginning"
 
 
 @pytest.mark.long

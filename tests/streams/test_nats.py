@@ -10,6 +10,8 @@ from nats.js import JetStreamContext
 
 from evervec import EvervecError, InvalidArgument
 from evervec.integrations import nats
+from evervec.model.reports import Limits
+from evervec.model.streams import StreamProgress
 from support.nats import NatsServer
 from support.processes import until
 from support.world import KIND, World, assert_in_step, work
@@ -72,6 +74,61 @@ def test_a_server_that_is_away_is_waited_for(memory: World, tmp_path: Path) -> N
         thread.join(60)
         server.close()
     assert not thread.is_alive()
+
+
+def test_the_lag_of_a_stream_is_told_while_its_first_messages_wait_for_room(
+    memory: World, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ev = memory.ev
+    nats_server.send("held", [_note("held", n, f"text {n}") for n in range(20)])
+    ev.set_limits(Limits(records=10))
+    follower = nats.follower(ev, nats_server.url, stream="held", kind=KIND)
+    monkeypatch.setattr(follower, "_pause", lambda failures: 0.05)
+    thread = threading.Thread(target=follower.run)
+    thread.start()
+    try:
+        until(lambda: sum(state.lag for state in ev.streams.states()) >= 10)
+        nats_server.send("held", [_note("held", n, f"text {n}") for n in range(20, 50)])
+        until(lambda: sum(state.lag for state in ev.streams.states()) >= 40)
+        ev.set_limits(Limits(records=100))
+        until(lambda: [state.lag for state in ev.streams.states()] == [0])
+    finally:
+        follower.stop()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert ev.count() == 50
+
+
+def test_a_stream_that_was_created_again_is_refused_until_it_is_forgotten(
+    memory: World, nats_server: NatsServer
+) -> None:
+    follow: dict[str, Any] = {"stream": "made", "kind": KIND, "drain": True}
+    nats_server.send("made", [_note("made", n, f"old {n}") for n in range(5)])
+    nats.follow(memory.ev, nats_server.url, **follow)
+    nats_server.use(lambda stream: stream.delete_stream("made"))
+    nats_server.send("made", [_note("made", n, f"new {n}") for n in range(3)] * 4)
+    with pytest.raises(InvalidArgument, match="created again, or restored"):
+        nats.follow(memory.ev, nats_server.url, **follow)
+    assert memory.ev.streams.forget("nats:made")
+    done = nats.follow(memory.ev, nats_server.url, **follow)
+    assert (done.saved, done.stale) == (12, 0)
+    texts = {record.id: record.text for record in memory.ev.records(kind=KIND)}
+    assert texts == {"0": "new 0", "1": "new 1", "2": "new 2", "3": "old 3", "4": "old 4"}
+    done = nats.follow(memory.ev, nats_server.url, **follow, durable="reset")
+    assert (done.saved, done.stale) == (0, 12), "the same stream from its beginning"
+
+
+def test_a_stream_that_was_restored_from_an_older_copy_is_refused(
+    memory: World, nats_server: NatsServer
+) -> None:
+    """Its messages that came after the copy are lost, and their numbers are used again."""
+    follow: dict[str, Any] = {"stream": "copy", "kind": KIND, "drain": True}
+    nats_server.send("copy", [_note("copy", n, f"text {n}") for n in range(5)])
+    nats.follow(memory.ev, nats_server.url, **follow)
+    progress = StreamProgress("copy", 7, 0)  # as it was before
+    memory.ev.streams.report("nats:copy", [progress])
+    with pytest.raises(InvalidArgument, match="created again, or restored"):
+        nats.follow(memory.ev, nats_server.url, **follow)
 
 
 def test_what_cannot_be_followed_is_refused(memory: World, nats_server: NatsServer) -> None:

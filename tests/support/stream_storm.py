@@ -19,14 +19,24 @@ _PATIENCE = 300.0
 EMBEDDER = "hashing"
 
 
+_POISON = (
+    b"{", b"\xff\xfe", b"[]", b"null", b'{"text": "neither id nor version"}', b'{"id": 1, "rev": "x"}',
+    b'{"id": {"a": 1}, "rev": 1, "text": "x"}', b'{"id": 1, "rev": 999999999, "txt": "x"}',
+)  # fmt: skip
+
+
 class Change(NamedTuple):
     """A change of a record; its version is the number of the change in its source."""
 
     id: int
     version: int
     text: str | None
+    poison: bytes | None = None
+    """a message in its place that cannot be read"""
 
     def encoded(self) -> bytes:
+        if self.poison is not None:
+            return self.poison
         if self.text is None:
             value: dict[str, object] = {"id": self.id, "rev": self.version, "op": "delete"}
         else:
@@ -36,13 +46,16 @@ class Change(NamedTuple):
 
 def make_changes(count: int, rng: random.Random) -> list[Change]:
     """So many changes, a tenth of them twice, and in another order than they were made: most a
-    little late, some very late."""
+    little late, some very late. Between them one message in a hundred is no change at all."""
     changes = []
     for version in range(1, count + 1):
         id = rng.randrange(count // 10)
         gone = rng.random() < 0.2
         changes.append(Change(id, version, None if gone else f"text {version} of record {id}"))
     changes += rng.sample(changes, count // 10)
+    changes += [
+        Change(0, rng.randrange(count), None, rng.choice(_POISON)) for _ in range(count // 100)
+    ]
 
     def late(change: Change) -> float:
         lateness = rng.random() * (count if rng.random() < 0.02 else 200)
@@ -55,6 +68,8 @@ def last_words(changes: Sequence[Change]) -> dict[str, str]:
     """The records that are left, by the greatest version of each."""
     latest: dict[int, Change] = {}
     for change in changes:
+        if change.poison is not None:
+            continue
         if change.id not in latest or latest[change.id].version < change.version:
             latest[change.id] = change
     return {str(id): change.text for id, change in latest.items() if change.text is not None}
@@ -128,7 +143,7 @@ def storm(store: str, followers: Followers, total: int, *, kills: int, rng: rand
         def saved() -> int:
             """About how many changes: two numbers for each that was accepted, or what is reported
             each second."""
-            parts = [part for state in ev.store.streams.states(None) for part in state.parts]
+            parts = [part for state in ev.streams.states() for part in state.parts]
             return max(ev.store.mark() // 2, sum(part.position + 1 for part in parts))
 
         for _ in range(2):
@@ -152,8 +167,11 @@ def assert_last_words(store: str, changes: Sequence[Change]) -> None:
         assert report.complete, report
         some = next(iter(expected))
         assert ev.search(expected[some], k=1, mode="semantic")[0].id == some
-        (state,) = ev.store.streams.states(None)
-        assert (state.lag, state.failed) == (0, 0)
+        (state,) = ev.streams.states()
+        bad = [change.poison for change in changes if change.poison is not None]
+        assert (state.lag, state.failed) == (0, len(bad)), "each is set aside once"
+        kept = ev.streams.failed(limit=len(bad) + 1)
+        assert sorted(message.content or b"" for message in kept) == sorted(bad)
 
 
 def _texts(ev: evervec.Evervec) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """What callers may import, and nothing beyond."""
 
 import re
+import statistics
 import subprocess
 import sys
 import types
@@ -102,6 +103,39 @@ def test_importing_needs_no_adapter_and_no_heavy_library() -> None:
     code = f"import sys, evervec; print([m for m in sys.modules if m.startswith({heavy!r})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+INTEGRATED = ("langchain_core", "llama_index", "haystack", "sqlalchemy", "alembic", "django",
+              "fastapi", "starlette", "confluent_kafka", "nats", "mcp", "mcp_types", "ray")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "done",
+    ["import evervec", "import evervec; evervec.open('memory:', embedder='hashing').close()",
+     "import evervec.cli.app"],
+)  # fmt: skip
+def test_no_integration_is_imported_before_it_is_used(done: str) -> None:
+    code = f"""
+import sys
+{done}
+wanted = {INTEGRATED!r}
+print([m for m in sys.modules if m.split(".")[0] in wanted or m.startswith("evervec.integrations")])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_importing_takes_less_than_50_ms_of_a_processor() -> None:
+    """The time of the processor, because others use the machine too; the time of an interpreter
+    that imports nothing is not counted."""
+    code = "import time; began = time.process_time(); import evervec; print(time.process_time() - began)"
+    took = []
+    for _ in range(5):
+        ran = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        took.append(float(ran.stdout))
+    assert statistics.median(took) < 0.05, took
 
 
 def test_the_version_is_a_version_and_the_types_are_announced() -> None:

@@ -57,7 +57,7 @@ def status(where: Where, watch: bool, as_json: bool) -> None:
                     "usage": ev.usage(),
                     "embedder": ev.embedder.name,
                     "workers": ev.workers(),
-                    "streams": ev.store.streams.states(ev.tenant),
+                    "streams": ev.streams.states(),
                     "tables": ev.tables(),
                     "alerts": [
                         {"alert": a.name, "text": a.text, "since": as_datetime(a.since)}
@@ -135,7 +135,7 @@ def _show_status(ev: Evervec) -> None:
         state += "; existing rows are being enqueued" if table.state == "backfilling" else ""
         text = f"table      {table.table} as {table.kind}: {table.trouble or state}"
         say(styled(text, "red") if table.trouble else text)
-    for stream in ev.store.streams.states(ev.tenant):
+    for stream in ev.streams.states():
         say(f"stream     {stream_line(stream)}")
     if stats.gate is not None:
         left = max(0.0, stats.gate.until - ev.store.now())

@@ -113,7 +113,12 @@ def show_list(
 def stream_line(stream: StreamState) -> str:
     """How far a followed stream is."""
     behind = "nothing behind" if not stream.lag else f"{stream.lag} messages behind"
-    line = f"{stream.name} as {stream.kind}: {behind}, followed {ago(stream.seen_at)}"
+    state = (
+        "not reported yet"
+        if stream.seen_at is None
+        else f"{behind}, followed {ago(stream.seen_at)}"
+    )
+    line = f"{stream.name} as {stream.kind}: {state}"
     if stream.failed:
         hint = "  (see `evervec follow --failed`)"
         line += ", " + styled(f"{stream.failed} set aside", "red") + hint

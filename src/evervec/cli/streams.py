@@ -179,9 +179,9 @@ def _text(data: bytes | None) -> str | None:
 
 def _manage(ev: Evervec, listing: bool, failed: bool, retry: str | None, discard: int | None,
             forget: str | None, as_json: bool) -> int:  # fmt: skip
-    streams = ev.store.streams
+    streams = ev.streams
     if listing:
-        found = streams.states(ev.tenant)
+        found = streams.states()
         lines = [stream_line(stream) for stream in found] or ["no stream is followed"]
         show(as_json, found, *lines)
     elif failed:
@@ -190,7 +190,7 @@ def _manage(ev: Evervec, listing: bool, failed: bool, retry: str | None, discard
             "failed": "failed_at", "reason": "reason",
             "message": lambda m: (_text(m.content) or "")[:_SHOWN],
         }  # fmt: skip
-        kept = streams.failed(ev.tenant, limit=_LISTED)
+        kept = streams.failed(limit=_LISTED)
         if as_json:
             print_json(
                 [{**facts(m), "key": _text(m.key), "content": _text(m.content)} for m in kept]
@@ -204,11 +204,11 @@ def _manage(ev: Evervec, listing: bool, failed: bool, retry: str | None, discard
         show(as_json, done, f"{done.retried} retried, {done.failed} still set aside")
         return 1 if done.failed else 0
     elif discard is not None:
-        count = streams.discard(ev.tenant, [discard])
+        count = streams.discard([discard])
         show(as_json, {"discarded": count}, f"{count} discarded")
         return 0 if count else 1
     elif forget is not None:
-        gone = streams.forget(ev.tenant, forget)
+        gone = streams.forget(forget)
         show(as_json, {"forgotten": gone}, f"{forget} is {'forgotten' if gone else 'not followed'}")
         return 0 if gone else 1
     return 0

@@ -14,6 +14,7 @@ from evervec.queue.management import worker_name
 from evervec.queue.queue import Queue
 from evervec.queue.recorder import Recorder
 from evervec.queue.ticket_waiter import TicketWaiter
+from evervec.records.change_streams import ChangeStreams
 from evervec.records.kinds import Kind
 from evervec.records.writer import RecordWriter
 from evervec.search.reranker import RerankerRegistry
@@ -84,6 +85,7 @@ class Parts:
             self.store, self.settings, tenant, self._kinds, self.models, self.attachments,
             lambda kind: self.pipeline.served.target_of(kind),  # noqa: PLW0108 - it is made later
         )  # fmt: skip
+        self.streams = ChangeStreams(self.store, self.settings, tenant, self.attachments)
         self._search = Search(
             self.store, self.index, self.models, self._kinds, self.settings, tenant,
             self._rerankers,

@@ -8,7 +8,7 @@ from inspect import isawaitable
 from typing import Any
 
 from evervec.aio import AsyncEvervec, aopen
-from evervec.errors import EvervecError, InvalidArgument
+from evervec.errors import EvervecError, StoreClosed
 from evervec.runtime.packages import install_command
 
 try:
@@ -17,6 +17,15 @@ except ImportError as error:
     raise EvervecError(f"FastAPI is not installed: {install_command('evervec[server]')}") from error
 
 TenantOf = Callable[[Request], str | Awaitable[str]]
+
+
+def install_errors(app: FastAPI) -> None:
+    """Answer errors of evervec as `evervec serve` does: with a problem document (RFC 9457) and its
+    status, such as 422 for an invalid record and 503 while the store is away, which names no hosts
+    and no paths. Without it they are errors of the application, with status 500."""
+    from evervec.server.problems import answer_problem
+
+    app.add_exception_handler(EvervecError, answer_problem)
 
 
 class EvervecDependency:
@@ -58,7 +67,7 @@ class EvervecDependency:
     async def __call__(self, request: Request) -> AsyncEvervec:
         """The store, for the tenant of the request."""
         if self._opened is None:
-            raise InvalidArgument(
+            raise StoreClosed(
                 "the store is not open: give the application `lifespan=search.lifespan`, or enter "
                 "it in a lifespan of your own"
             )

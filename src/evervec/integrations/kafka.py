@@ -16,7 +16,7 @@ from evervec.errors import EvervecError, InvalidArgument
 from evervec.facade import Evervec
 from evervec.integrations.streams.follower import MOST_FAILED, Followed, Follower
 from evervec.integrations.streams.mapping import MessageMapping
-from evervec.integrations.streams.message import Complaints, Message
+from evervec.integrations.streams.message import Complaints, Message, SourceUnavailable
 from evervec.model.streams import StreamProgress
 from evervec.runtime.packages import load_package
 
@@ -26,6 +26,7 @@ _BATCH_BYTES = 16 << 20
 """a batch ends when its messages have so many bytes"""
 _AT_ONCE = 100
 _CONNECT_SECONDS = 10.0
+_ASK_SECONDS = 5.0
 _OURS = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -129,6 +130,9 @@ class KafkaSource:
         self._joined = self._paused = False
         self._early: list[Message] = []
         """messages that came while others waited for the store"""
+        self._topics = frozenset(topics)
+        self._went_back = False
+        """a partition began again at an earlier offset than was committed"""
         try:
             self._consumer = kafka.Consumer({**config, "error_cb": self._complain})
             self._consumer.subscribe(
@@ -186,6 +190,8 @@ class KafkaSource:
             place = (message.topic(), message.partition())
             if (error := message.error()) is None:
                 self._ended.discard(place)
+                position, _ = self._positions.get(place, (-1, None))
+                self._went_back = self._went_back or message.offset() <= position
                 found.append(_message(message))
             elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                 self._ended.add(place)
@@ -239,12 +245,50 @@ class KafkaSource:
     # progress
     def progress(self) -> list[StreamProgress]:
         found = []
+        limits = self._limits()
         for (topic, partition), (position, sent) in list(self._positions.items()):
-            part = self._kafka.TopicPartition(topic, partition)
-            low, high = self._consumer.get_watermark_offsets(part, cached=True) or (0, 0)
-            lag = max(0, high - max(position + 1, low))
-            found.append(StreamProgress(f"{topic}/{partition}", position, lag, sent))
+            if (topic, partition) in limits:
+                low, high = limits[topic, partition]
+                lag = max(0, high - max(position + 1, low))
+                found.append(StreamProgress(f"{topic}/{partition}", position, lag, sent))
         return found
+
+    def _limits(self) -> dict[_Part, tuple[int, int]]:
+        """The first offset of each partition, and that behind its last message."""
+        known = {}
+        for place in self._positions:
+            part = self._kafka.TopicPartition(*place)
+            known[place] = self._consumer.get_watermark_offsets(part, cached=True) or (-1, -1)
+        # what the client has kept comes with messages, so not while partitions are paused
+        asked = [place for place, (_, high) in known.items() if self._paused or high < 0]
+        if asked:
+            first = self._offsets(asked, self._kafka.OFFSET_BEGINNING)
+            behind = self._offsets(asked, self._kafka.OFFSET_END)
+            known |= {
+                place: (first[place], behind[place]) for place in first.keys() & behind.keys()
+            }
+        return {place: limits for place, limits in known.items() if limits[1] >= 0}
+
+    def _offsets(self, places: Iterable[_Part], which: int) -> dict[_Part, int]:
+        """An offset of each partition that exists, which the brokers are asked for."""
+        parts = [self._kafka.TopicPartition(*place, which) for place in places]
+        try:
+            found = self._consumer.offsets_for_times(parts, _ASK_SECONDS)
+        except self._kafka.KafkaException as error:
+            raise SourceUnavailable(str(error)) from error
+        return {(p.topic, p.partition): p.offset for p in found if p.error is None}
+
+    # which stream it is
+    def identity(self) -> str:
+        return ""  # an id of a topic is not told to consumers
+
+    def is_behind(self, positions: Mapping[str, int]) -> bool:
+        if self._went_back:
+            return True
+        known = {_place_named(part): position for part, position in positions.items()}
+        known = {place: at for place, at in known.items() if place[0] in self._topics and at >= 0}
+        ends = self._offsets(known, self._kafka.OFFSET_END) if known else {}
+        return any(0 <= end <= known[place] for place, end in ends.items())
 
     def is_drained(self) -> bool:
         return self._joined and not self._early and self._positions.keys() <= self._ended
@@ -264,6 +308,11 @@ def _message(message: Any) -> Message:
         part, message.offset(), message.key(), message.value(), headers, sent,
         (message.topic(), message.partition()),
     )  # fmt: skip
+
+
+def _place_named(part: str) -> _Part:
+    topic, _, partition = part.rpartition("/")
+    return topic, int(partition)
 
 
 def _place(message: Message) -> _Part:

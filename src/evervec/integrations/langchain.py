@@ -7,12 +7,13 @@ until the changes made through the same object are in the index.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
+from uuid import uuid4
 
 from evervec.errors import EvervecError, InvalidArgument
 from evervec.integrations.documents import Documents, Plan
-from evervec.model.jobs import Ticket
+from evervec.model.explanations import Explanation
 from evervec.model.records import Hit, Record
 from evervec.runtime.packages import install_command
 
@@ -25,11 +26,16 @@ try:
     from langchain_core.embeddings import Embeddings
     from langchain_core.retrievers import BaseRetriever
     from langchain_core.vectorstores import VectorStore
-    from pydantic import Field
+    from pydantic import Field, field_validator
 except ImportError as error:
     raise EvervecError(
         f"LangChain is not installed: {install_command('evervec[langchain]')}"
     ) from error
+
+
+_EXPLANATION = "evervec"
+"""the name in a found document's metadata"""
+_PARTS_EXPLAINED = {field.name for field in fields(Explanation)}
 
 
 class EvervecStore(VectorStore):
@@ -80,7 +86,13 @@ class EvervecStore(VectorStore):
         ev: Any = None,
         **options: Any,
     ) -> EvervecStore:
-        """A store with these texts: in `ev`, or in a new one in memory with the given model."""
+        """A store with these texts: in `ev`, or in a new one in memory with the given model. `ev` has
+        a model already: with it, `embedding` must be None, or what `embeddings` of it returned."""
+        if ev is not None and not (embedding is None or _is_model_of(embedding, ev)):
+            raise InvalidArgument(
+                "`ev` embeds with the model that it was opened with: give None as `embedding`, or open "
+                "the store with evervec.open(…, embedder=model_of(embedding))"
+            )
         if ev is None:
             from evervec.opening import open
 
@@ -98,8 +110,10 @@ class EvervecStore(VectorStore):
         ids: list[str | None] | list[str] | None = None,
         **_: Any,
     ) -> list[str]:
-        """Add or replace documents; an unchanged document costs nothing."""
-        return _ids(self._documents.run(self._add(texts, metadatas, ids)))
+        """Add or replace documents; an unchanged document costs nothing. An empty text is not saved,
+        because nothing could find it, and takes a document of its id away. Returns the ids of all,
+        in order."""
+        return self._documents.run(self._add(texts, metadatas, ids))
 
     async def aadd_texts(
         self,
@@ -109,15 +123,24 @@ class EvervecStore(VectorStore):
         ids: list[str | None] | list[str] | None = None,
         **_: Any,
     ) -> list[str]:
-        return _ids(await self._documents.arun(self._add(texts, metadatas, ids)))
+        return await self._documents.arun(self._add(texts, metadatas, ids))
 
     def _add(
         self,
         texts: Iterable[str],
         metadatas: Sequence[dict[str, Any]] | None,
         ids: Sequence[str | None] | None,
-    ) -> Plan[list[Ticket]]:
-        return self._documents.add(_records(texts, metadatas, ids))
+    ) -> Plan[list[str]]:
+        records = _records(texts, metadatas, ids)
+        tickets = iter(
+            (yield from self._documents.add(r for r in records if not _is_empty(r["text"])))
+        )
+        last = {record["id"]: record for record in records if record["id"] is not None}
+        if emptied := [id for id, record in last.items() if _is_empty(record["text"])]:
+            yield from self._documents.delete(emptied)
+        return [
+            (r["id"] or str(uuid4())) if _is_empty(r["text"]) else next(tickets).id for r in records
+        ]
 
     def delete(self, ids: list[str] | None = None, **_: Any) -> bool | None:
         """Delete documents; without `ids`, all."""
@@ -229,6 +252,16 @@ class EvervecRetriever(BaseRetriever):
     mode: str = "hybrid"
     options: dict[str, Any] = Field(default_factory=dict)
 
+    @field_validator("store")
+    @classmethod
+    def _check_store(cls, store: Any) -> Any:
+        if not isinstance(store, VectorStore):
+            raise ValueError(
+                f"must be an EvervecStore, not {type(store).__name__}: EvervecRetriever("
+                "store=EvervecStore(ev))"
+            )
+        return store
+
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **given: Any
     ) -> list[Document]:
@@ -258,6 +291,11 @@ class _Model(Embeddings):
     def embed_query(self, text: str) -> list[float]:
         found: list[float] = self._ev.provider.embed_query(text, self._ev.tenant).tolist()
         return found
+
+
+def _is_model_of(embedding: Embeddings, ev: Any) -> bool:
+    local = getattr(ev, "sync", ev)
+    return isinstance(embedding, _Model) and embedding._ev is local
 
 
 class _LangChainEmbedder:
@@ -303,14 +341,22 @@ def _records(
         {
             "id": ids[place] if ids is not None else None,
             "text": text,
-            "metadata": metadatas[place] if metadatas is not None else None,
+            "metadata": _own(metadatas[place]) if metadatas is not None else None,
         }
         for place, text in enumerate(listed)
     ]
 
 
-def _ids(tickets: Iterable[Ticket]) -> list[str]:
-    return [ticket.id for ticket in tickets]
+def _is_empty(text: Any) -> bool:
+    return isinstance(text, str) and (not text or text.isspace())
+
+
+def _own(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The metadata of a document without the explanation that a search added."""
+    explained = (metadata or {}).get(_EXPLANATION)
+    if not isinstance(explained, dict) or explained.keys() != _PARTS_EXPLAINED:
+        return metadata
+    return {name: value for name, value in (metadata or {}).items() if name != _EXPLANATION}
 
 
 def _document_of(record: Record) -> Document:
@@ -323,7 +369,7 @@ def _found(hits: Iterable[Hit]) -> list[tuple[Document, float]]:
     for hit in hits:
         metadata = dict(hit.metadata)
         if hit.explanation is not None:
-            metadata["evervec"] = asdict(hit.explanation)
+            metadata[_EXPLANATION] = asdict(hit.explanation)
         document = Document(id=hit.id, page_content=hit.text, metadata=metadata)
         found.append((document, hit.relevance))
     return found

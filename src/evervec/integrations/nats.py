@@ -187,6 +187,20 @@ class NatsSource:
             future.cancel()
             raise SourceUnavailable(str(error) or "NATS does not answer") from error
 
+    # which stream it is
+    def identity(self) -> str:
+        created = self._stream_info().created
+        return created.isoformat() if created else ""
+
+    def is_behind(self, positions: Mapping[str, int]) -> bool:
+        position = positions.get(self._consumer.stream, 0)
+        return position > 0 and position > self._stream_info().state.last_seq
+
+    def _stream_info(self) -> Any:
+        context = self._connection.jetstream()
+        return self._call(context.stream_info(self._consumer.stream))
+
+    # messages
     def fetch(self, most: int, seconds: float) -> list[Message]:
         found = self._call(self._fetch(min(most, max(1, _BATCH_BYTES // self._size)), seconds))
         if found:
@@ -221,6 +235,7 @@ class NatsSource:
         for message in messages:
             await message.origin.in_progress()
 
+    # progress
     def progress(self) -> list[StreamProgress]:
         info = self._info()
         position = info.ack_floor.stream_seq if info.ack_floor else 0

@@ -17,6 +17,7 @@ from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import IndexBusy, IndexUnavailable
 from evervec.indexes.base import Index
 from evervec.maintenance.alerts import Alerts, Problem
+from evervec.maintenance.stream_alerts import stream_problems
 from evervec.model.jobs import Status
 from evervec.queue.queue import Queue
 from evervec.settings import Settings
@@ -245,6 +246,7 @@ class Housekeeping:
         if self._store.streams.any_failed():
             text = "messages of change streams are set aside: see `evervec follow --failed`"
             yield Problem("streams", text)
+        yield from stream_problems(self._store, settings.alert_away_seconds)
         if limit := settings.alert_transaction_seconds:
             found = self._store.troubles(limit)
             if found:

@@ -137,9 +137,9 @@ def stream_metrics(store: Store) -> Iterator[Metric]:
     )
     for stream in store.streams.states(None)[:_MOST_STREAMS]:
         which = [stream.tenant, stream.name]
-        lag.add_metric(which, stream.lag)
         failed.add_metric(which, stream.failed)
-        if stream.seen_at is not None:
+        if stream.seen_at is not None:  # before, the lag is not known
+            lag.add_metric(which, stream.lag)
             seen.add_metric(which, stream.seen_at.timestamp())
     yield from (lag, seen, failed)
 

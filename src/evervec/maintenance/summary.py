@@ -30,9 +30,14 @@ _GROUPS = 3
 _MANY = 1000
 """open jobs for which the time left is told"""
 _LONGEST = 200
-_ALERTS = {"index": "bad", "tables": "bad", "lag": "warn", "streams": "warn", "transaction": "warn"}
+_ALERTS = {
+    "index": "bad", "tables": "bad", "lag": "warn", "streams": "warn", "streams waiting": "bad",
+    "streams unfollowed": "warn", "transaction": "warn",
+}  # fmt: skip
 """the alerts that become sentences, and how bad they are; others are told from what they are about"""
-_TOPICS = {"transaction": "database"}
+_TOPICS = {
+    "transaction": "database", "streams waiting": "streams", "streams unfollowed": "streams"
+}  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)

@@ -86,6 +86,15 @@ class Episode:
         return self.raised and self.told < (1 if self.ended is None else 2)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamPause:
+    """Why a change stream is not read on."""
+
+    since: float
+    reason: str = ""
+    """what its followers wait for; empty: they ended at the end of the stream, as they were told"""
+
+
 FieldType = Literal["text", "number", "boolean"]
 """of a metadata field that an index keeps ready for filters"""
 
@@ -124,6 +133,14 @@ INDEX_FIELDS: NoteKey[dict[str, FieldType]] = NoteKey("index fields of {}", json
 """the metadata fields that an index keeps ready for filters"""
 FOLDERS: NoteKey[dict[str, Any]] = NoteKey("folders of {} in {}", json.loads, json.dumps)
 """the folders of which a tenant's records of the kind are files, by name"""
+
+# of a change stream
+STREAM_PAUSE: NoteKey[StreamPause] = NoteKey(
+    "pause of {} in {}", lambda text: StreamPause(**json.loads(text)), _json
+)
+"""why it is not read on"""
+STREAM_EPOCH: NoteKey[int] = NoteKey("stream epoch of {} in {}", int)
+"""of a kind: how often a stream of it was forgotten, after which positions count as newer ones"""
 
 # of a tenant, or of all tenants together
 VERIFY_RUN: NoteKey[VerifyRun] = NoteKey("verification of {}", VerifyRun.load, VerifyRun.dump)

@@ -159,10 +159,12 @@ class EvervecDocumentStore:
     def _delete(self, ids: list[str]) -> Plan[None]:
         yield from self.documents.delete(ids)
 
-    def delete_all_documents(self) -> None:
+    def delete_all_documents(self, recreate_index: bool = False) -> None:
+        """Delete the documents of the kind. `recreate_index` changes nothing: the index is kept in
+        step with the records, and other kinds share it."""
         self.run(self._delete_all())
 
-    async def delete_all_documents_async(self) -> None:
+    async def delete_all_documents_async(self, recreate_index: bool = False) -> None:
         await self.arun(self._delete_all())
 
     def _delete_all(self) -> Plan[None]:

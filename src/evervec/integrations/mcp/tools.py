@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 from mcp_types import Tool as ListedTool
 from mcp_types import ToolAnnotations
@@ -46,6 +46,10 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+RecordId = Annotated[str, Field(min_length=1)] | Annotated[int, Field(strict=True)]
+"""as `add` takes it: a number is the same id as its text"""
+
+
 class SearchIn(Asked):
     query: str = Field(min_length=1, description="a question or words")
     k: int = Field(10, ge=1, le=_MOST_HITS, description="number of hits")
@@ -56,8 +60,8 @@ class SearchIn(Asked):
 
 class RememberIn(Asked):
     text: str = Field(min_length=1)
-    id: str | None = Field(
-        None, min_length=1, description="a new one if not given; an existing one is replaced"
+    id: RecordId | None = Field(
+        None, description="a new one if not given; an existing one is replaced"
     )
     title: str | None = None
     kind: str | None = Field(None, description="what sort of record it is")
@@ -69,7 +73,7 @@ class RememberIn(Asked):
 
 class GetIn(Asked):
     kind: str = Field(min_length=1)
-    id: str = Field(min_length=1)
+    id: RecordId
     offset: int = Field(0, ge=0, description="character to start from, for a long text")
 
 
@@ -82,7 +86,7 @@ class ListIn(Asked):
 
 class ForgetIn(Asked):
     kind: str = Field(min_length=1)
-    id: str = Field(min_length=1)
+    id: RecordId
     wait: float = Field(
         30.0, ge=0, le=_LONGEST_WAIT, description="seconds to wait until its vectors are deleted"
     )
@@ -110,7 +114,11 @@ async def remember(access: Access, asked: RememberIn) -> RememberedOut:
     kind = access.usual_kind if asked.kind is None else asked.kind
     access.check(kind)
     ticket = await access.records.add(
-        kind, asked.text, id=asked.id, title=asked.title, metadata=asked.metadata
+        kind,
+        asked.text,
+        id=None if asked.id is None else str(asked.id),
+        title=asked.title,
+        metadata=asked.metadata,
     )
     why = await _unsettled(access, ticket, asked.wait)
     note = "saved; searches find it" if why is None else f"saved; text search finds it. {why}"
@@ -122,7 +130,7 @@ async def remember(access: Access, asked: RememberIn) -> RememberedOut:
 
 async def get(access: Access, asked: GetIn) -> GotOut:
     access.check(asked.kind)
-    record = await access.records.get(asked.kind, asked.id)
+    record = await access.records.get(asked.kind, str(asked.id))
     if record is None:
         note = "there is no such record: search for it, or list the records of the kind"
         return GotOut(found=False, note=note)
@@ -156,14 +164,14 @@ async def list_(access: Access, asked: ListIn) -> ListOut:
 
 async def forget(access: Access, asked: ForgetIn) -> ForgottenOut:
     access.check(asked.kind)
-    ticket = await access.records.delete(asked.kind, asked.id)
+    ticket = await access.records.delete(asked.kind, str(asked.id))
     note, erased = "there was no such record", False
     if ticket.accepted:
         why = await _unsettled(access, ticket, asked.wait)
         erased = why is None
         note = "deleted: neither get nor search finds it" + ("" if why is None else f". {why}")
     return ForgottenOut(
-        kind=asked.kind, id=asked.id, forgotten=ticket.accepted, erased=erased, note=note
+        kind=asked.kind, id=str(asked.id), forgotten=ticket.accepted, erased=erased, note=note
     )
 
 
@@ -223,12 +231,14 @@ class Tool:
     do: Callable[[Access, Any], Awaitable[BaseModel]]
     writes: bool = False
     destroys: bool = False
+    repeatable: bool = True
+    """the same call again changes nothing more"""
 
     def listed(self, description: str | None, kinds: tuple[str, ...] | None) -> ListedTool:
         """The tool as clients see it; `description`: the operator's own."""
         offered = "" if kinds is None else f" Kinds: {', '.join(kinds)}."
         hints = ToolAnnotations(
-            read_only_hint=not self.writes, destructive_hint=self.destroys, idempotent_hint=True,
+            read_only_hint=not self.writes, destructive_hint=self.destroys, idempotent_hint=self.repeatable,
             open_world_hint=False,
         )  # fmt: skip
         return ListedTool(
@@ -253,6 +263,7 @@ TOOLS = {
             "returns. By default this also waits until searches find it; `searchable` says whether "
             "they do. The same content again changes nothing.",
             RememberIn, RememberedOut, remember, writes=True, destroys=True,
+            repeatable=False,  # without an id, each call saves another record
         ),
         Tool("get", "Get a record by kind and id, as it is now.", GetIn, GotOut, get),
         Tool(

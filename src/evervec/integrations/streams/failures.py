@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from evervec.errors import InvalidArgument
 from evervec.facade import Evervec
 from evervec.integrations.streams.follower import ChangeWriter
-from evervec.integrations.streams.mapping import MessageMapping
 from evervec.integrations.streams.message import Message
+from evervec.integrations.streams.registration import Registration
 
 _AT_ONCE = 100
 
@@ -26,22 +26,22 @@ class Retried:
 def retry(ev: Evervec, name: str) -> Retried:
     """Try the set-aside messages of a stream again, as the stream is followed now. A message whose
     record has changed since is dropped, because the later change counts."""
-    streams = ev.store.streams
-    stream = streams.find(ev.tenant, name)
+    streams = ev.streams
+    stream = streams.find(name)
     if stream is None:
-        known = ", ".join(state.name for state in streams.states(ev.tenant)) or "none"
+        known = ", ".join(state.name for state in streams.states()) or "none"
         raise InvalidArgument(f"no stream {name!r} is followed; followed are: {known}")
-    writer = ChangeWriter(ev, MessageMapping.load(stream.definition), name)
+    writer = ChangeWriter(ev, Registration.load(stream.definition).mapping, name)
     after = saved = left = 0
-    while found := streams.failed(ev.tenant, name, after, _AT_ONCE):
+    while found := streams.failed(name, after=after, limit=_AT_ONCE):
         after = found[-1].number
         _, failed = writer.save([Message.restored(m) for m in found if m.is_whole])
         failed += [replace(m, reason=_cut(m.reason)) for m in found if not m.is_whole]
         remaining = {(m.part, m.position) for m in failed}
         if failed:
-            streams.set_aside(ev.tenant, failed)
+            streams.set_aside(failed)
         good = [m.number for m in found if (m.part, m.position) not in remaining]
-        saved += streams.discard(ev.tenant, good) if good else 0
+        saved += streams.discard(good) if good else 0
         left += len(failed)
     return Retried(saved, left)
 

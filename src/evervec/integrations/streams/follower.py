@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from evervec.errors import (
@@ -23,10 +24,15 @@ from evervec.errors import (
 from evervec.facade import Evervec
 from evervec.integrations.streams.mapping import MessageMapping
 from evervec.integrations.streams.message import Message, Source, SourceUnavailable
+from evervec.integrations.streams.registration import (
+    Registration,
+    admit,
+    check_replaceable,
+    register,
+)
 from evervec.model.jobs import Ticket
-from evervec.model.streams import FailedMessage, Stream
+from evervec.model.streams import FailedMessage
 from evervec.records.drafts import check_name
-from evervec.records.writer import save_each
 from evervec.runtime.backoff import backoff
 from evervec.stores.values import Draft
 
@@ -68,7 +74,6 @@ class ChangeWriter:
         self._ev = ev
         self._mapping = mapping
         self._name = name
-        self._most = ev.settings.add_batch
 
     def save(self, messages: Sequence[Message]) -> tuple[Followed, list[FailedMessage]]:
         """Save what messages say. When it returns, all of it is durable, except for the messages
@@ -90,21 +95,14 @@ class ChangeWriter:
                 drafts.append((message, draft))
             elif change is not None:
                 deletes[change.id] = max(change.version, deletes.get(change.id, change.version))
-        self._ev.attachments.check_writable(self._mapping.kind)
-        for start in range(0, len(drafts), self._most):
-            failed += self._add(drafts[start : start + self._most], done)
-        ids = sorted(deletes)
-        for start in range(0, len(ids), self._most):
-            some = ids[start : start + self._most]
-            self._delete({id: deletes[id] for id in some}, done)
+        failed += self._add(drafts, done)
+        self._delete({id: deletes[id] for id in sorted(deletes)}, done)
         done.failed = len(failed)
         return done, failed
 
     def _add(self, drafts: Sequence[tuple[Message, Draft]], done: Followed) -> list[FailedMessage]:
         failed: list[FailedMessage] = []
-        saved = save_each(
-            self._ev.store.changes, self._ev.tenant, self._mapping.kind, [d for _, d in drafts]
-        )
+        saved = self._ev.streams.save(self._mapping.kind, [draft for _, draft in drafts])
         for (message, _), result in zip(drafts, saved, strict=True):
             if isinstance(result, Ticket):
                 done.saved += result.accepted
@@ -116,10 +114,7 @@ class ChangeWriter:
         return failed
 
     def _delete(self, versions: dict[str, int], done: Followed) -> None:
-        """One transaction for all, where each version is compared with its record's."""
-        tickets = self._ev.store.changes.delete(
-            self._ev.tenant, self._mapping.kind, list(versions), versions=versions
-        )
+        tickets = self._ev.streams.delete(self._mapping.kind, versions)
         accepted = sum(ticket.accepted for ticket in tickets)
         done.deleted += accepted
         done.stale += len(tickets) - accepted
@@ -155,9 +150,10 @@ class Follower:
         self._batch = batch or ev.settings.add_batch
         self._most_failed = most_failed
         self._mapping = mapping
-        self._writer = ChangeWriter(ev, mapping, name)
         self._stopping = threading.Event()
         self._report_at = 0.0
+        self._may_be_paused = True
+        """whether the store may have it as waiting; an earlier follower may have been killed"""
         self.done = Followed()
 
     def stop(self) -> None:
@@ -165,15 +161,20 @@ class Follower:
         self._stopping.set()
 
     def run(self, *, drain: bool = False) -> Followed:
-        """Follow the stream until `stop`; `drain`: until its end is reached."""
-        self._ev.attachments.check_writable(self._mapping.kind)
-        self._register()
-        source = self._opened()
+        """Follow the stream until `stop`; `drain`: until its end is reached. Raises
+        `InvalidArgument` if it is another stream than it was."""
+        self._ev.streams.check_writable(self._mapping.kind)
+        known = register(self._ev, self._name, self._mapping)
+        self._mapping = known.mapping
+        self._writer = ChangeWriter(self._ev, known.mapping, self._name)
+        source = self._opened(known)
         if source is None:
             return self.done
         try:
             self._run(source, drain)
             self._report(source)
+            if drain and not self._stopping.is_set():
+                self._ev.streams.pause(self._name, "")
         except _Stopped:
             log.warning(
                 "%s stopped before the store took its messages: they are repeated", self._name
@@ -182,20 +183,41 @@ class Follower:
             source.close()
         return self.done
 
-    def _opened(self) -> Source | None:
+    def _opened(self, known: Registration) -> Source | None:
         """The stream, as soon as it is available; None: the follower is to stop."""
         failures = 0
         while not self._stopping.is_set():
             try:
-                return self._open()
+                return self._admitted(self._open(), known)
             except SourceUnavailable as error:
                 failures += 1
                 self._wait_for_stream(failures, error)
         return None
 
+    def _admitted(self, source: Source, known: Registration) -> Source:
+        try:
+            admit(self._ev, self._name, known, source)
+        except BaseException:
+            source.close()
+            raise
+        return source
+
     def _wait_for_stream(self, failures: int, error: SourceUnavailable) -> None:
         log.warning("the stream %s is unavailable: %s", self._name, error)
+        self._tell_pause(f"the stream is unavailable: {error}")
         self._stopping.wait(self._pause(failures))
+
+    def _tell_pause(self, reason: str) -> None:
+        """Save that the follower waits, if the store can be written to."""
+        self._may_be_paused = True
+        with suppress(StoreError):
+            self._ev.streams.pause(self._name, reason)
+
+    def _tell_progress(self) -> None:
+        if self._may_be_paused:
+            with suppress(StoreError):
+                self._ev.streams.resume(self._name)
+                self._may_be_paused = False
 
     def _run(self, source: Source, drain: bool) -> None:
         failures = 0
@@ -203,39 +225,18 @@ class Follower:
             try:
                 messages = source.fetch(self._batch, _POLL_SECONDS)
                 if messages:
+                    if source.is_behind({}):
+                        check_replaceable(self._name, self._mapping)
                     self._handle(source, messages)
                 elif drain and source.is_drained():
                     return
                 failures = 0
+                self._tell_progress()
             except SourceUnavailable as error:
                 failures += 1
                 self._wait_for_stream(failures, error)
                 continue
-            now = time.monotonic()
-            if now >= self._report_at:
-                self._report_at = now + (_REPORT_SECONDS if messages else _IDLE_REPORT_SECONDS)
-                self._report(source)
-
-    def _register(self) -> None:
-        """Save what is followed, which keeps the versions of deletes. Versions by another rule
-        cannot be compared with those that the kind's records have."""
-        streams = self._ev.store.streams
-        if known := streams.find(self._ev.tenant, self._name):
-            before = MessageMapping.load(known.definition)
-            if before.kind != self._mapping.kind:
-                raise InvalidArgument(
-                    f"the stream {self._name!r} is followed as kind {before.kind!r}: give this one "
-                    "another name"
-                )
-            if before.version != self._mapping.version:
-                raise InvalidArgument(
-                    f"the stream {self._name!r} was followed with version={before.version!r}, which "
-                    f"cannot be compared with {self._mapping.version!r}: keep it, or follow the "
-                    "stream from its beginning into another kind"
-                )
-        definition = self._mapping.dump()
-        if known is None or known.definition != definition:
-            streams.follow(Stream(self._ev.tenant, self._name, self._mapping.kind, definition))
+            self._report_soon(source, _REPORT_SECONDS if messages else _IDLE_REPORT_SECONDS)
 
     def _handle(self, source: Source, messages: Sequence[Message]) -> None:
         """Save messages, however often the store is unavailable, then commit them."""
@@ -251,20 +252,21 @@ class Follower:
             except (StoreError, QuotaExceeded) as error:
                 failures += 1
                 log.warning("the stream %s waits for the store: %s", self._name, error)
+                self._tell_pause(str(error))
                 self._wait(source, messages, self._pause(failures))
         source.commit(messages)
         self.done.add(done)
 
     def _set_aside(self, failed: Sequence[FailedMessage]) -> None:
-        streams, tenant = self._ev.store.streams, self._ev.tenant
-        count = streams.count_failed(tenant, self._name, self._most_failed + 1)
+        streams = self._ev.streams
+        count = streams.count_failed(self._name, self._most_failed + 1)
         if count + len(failed) > self._most_failed:
             raise EvervecError(
                 f"{count} messages of the stream {self._name!r} are set aside, and no more than "
                 f"{self._most_failed} may be: the last one failed with {failed[-1].reason!r}. Correct "
                 "the mapping or the messages, then retry or discard them"
             )
-        streams.set_aside(tenant, failed)
+        streams.set_aside(failed)
         for message in failed:
             where = {"stream": self._name, "part": message.part, "position": message.position}
             log.warning(
@@ -286,10 +288,21 @@ class Follower:
             if self._stopping.wait(min(left, 1.0)):
                 raise _Stopped
             source.hold(messages)
+            self._report_soon(source, _REPORT_SECONDS)
 
-    def _report(self, source: Source) -> None:
+    def _report_soon(self, source: Source, pause: float) -> None:
+        """Report if it is time; then again after a pause, or soon if there was nothing to report
+        yet."""
+        if time.monotonic() >= self._report_at:
+            pause = pause if self._report(source) else _REPORT_SECONDS
+            self._report_at = time.monotonic() + pause
+
+    def _report(self, source: Source) -> bool:
+        """Save how far the stream is; False: the source does not know it yet."""
         try:
             if parts := source.progress():
-                self._ev.store.streams.report(self._ev.tenant, self._name, parts)
+                self._ev.streams.report(self._name, parts)
+            return bool(parts)
         except (StoreError, SourceUnavailable) as error:
             log.warning("the progress of %s is not reported: %s", self._name, error)
+            return True

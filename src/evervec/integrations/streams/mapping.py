@@ -6,9 +6,8 @@ stream has one rule for it, because versions of two rules cannot be compared.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,6 +24,8 @@ from evervec.tables.base import Attachment, Row, attachment
 RULES = ("auto", "offset", "lsn", "binlog")
 _HEADER = "header:"
 _DELETES = frozenset({"d", "delete", "deleted", "remove", "removed", "true", "t", "1"})
+_POSITION_BITS = 48
+"""of a version that is a position; the epoch has the bits above"""
 _PARTS = ("text", "title", "metadata", "weight", "updated_at")
 
 
@@ -60,6 +61,8 @@ class MessageMapping:
     updated_at: str | None = None
     version: str = "auto"
     op: str | None = None
+    epoch: int = 0
+    """follower's own: positions of a higher epoch are newer than all positions of a lower one"""
 
     def __post_init__(self) -> None:
         if not self.text and any((self.title, self.metadata, self.weight, self.updated_at)):
@@ -90,13 +93,11 @@ class MessageMapping:
             kind, id=_several(id), text=_several(text), metadata=_several(metadata), **others
         )
 
-    def dump(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def load(cls, text: str) -> MessageMapping:
-        read: dict[str, Any] = json.loads(text)
-        return cls.of(**read)
+    @property
+    def may_use_positions(self) -> bool:
+        """Whether the place of a message in the stream may order changes; with `auto`, only the
+        events of Debezium say what does."""
+        return self.version in ("auto", "offset")
 
     # reading
     def read(self, message: Message) -> Change | None:
@@ -163,7 +164,7 @@ class MessageMapping:
     def _version(self, message: Message, values: Mapping[str, Any]) -> int:
         rule = self.version
         if rule in RULES:
-            return message.position
+            return self.epoch << _POSITION_BITS | message.position
         if rule.startswith(_HEADER):
             given: Any = message.headers.get(rule.removeprefix(_HEADER))
         else:

@@ -101,6 +101,14 @@ class Complaints:
 class Source(Protocol):
     """A change stream as a follower reads it. Only one thread uses it."""
 
+    def identity(self) -> str:
+        """What changes when the stream is deleted and created again; empty: the source cannot tell.
+        Raises `SourceUnavailable`."""
+
+    def is_behind(self, positions: Mapping[str, int]) -> bool:
+        """Whether the stream ends before these positions of its parts, or went back since it was
+        opened: then it was created again. Raises `SourceUnavailable`."""
+
     def fetch(self, most: int, seconds: float) -> Sequence[Message]:
         """The next messages: waits up to `seconds` for the first one. Raises `SourceUnavailable`."""
 

@@ -45,7 +45,9 @@ insert into evervec_failed_messages
     (tenant, stream, part, position, size, sent_at, failed_at, reason, headers, key, content)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 on conflict (tenant, stream, part, position) do update
-    set reason = excluded.reason, failed_at = excluded.failed_at
+    set reason = excluded.reason, failed_at = excluded.failed_at, size = excluded.size,
+        sent_at = excluded.sent_at, headers = excluded.headers, key = excluded.key,
+        content = excluded.content
 
 -- name: failed_messages
 select stream, part, position, reason, key, content, size, headers, sent_at, failed_at, message
