@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evervec.errors import StoreClosed, StoreError
+from evervec.indexes.base import Index
 from evervec.maintenance.alerts import Alerts
 from evervec.model.basics import as_datetime
 from evervec.model.history import EVERY_TENANT
@@ -43,6 +44,7 @@ class Summary:
     """
 
     _store: Store
+    _index: Index
     _lifecycle: VersionLifecycle
     _tables: Tables
     _alerts: Alerts
@@ -58,7 +60,7 @@ class Summary:
         found = [
             *self._providers(), *self._raised(), *self._unworked(), *self._attached(),
             *self._paused(), *self._failures(), *self._quotas(), *self._lost_workers(),
-            *self._migration(), *self._waiting(), *self._records(),
+            *self._migration(), *self._builds(), *self._waiting(), *self._records(),
         ]  # fmt: skip
         return sorted(found, key=lambda sentence: LEVELS.index(sentence.level))
 
@@ -201,6 +203,16 @@ class Summary:
         else:
             left = "complete, ready to switch"
         yield self._sentence("info", "migration", f"Migration to {name}: {left}.")
+
+    def _builds(self) -> Iterator[Sentence]:
+        mine = None if self._tenant is None else self._store.versions.kinds(self._tenant)
+        for build in self._index.builds():
+            if mine is not None and build.kind not in mine:
+                continue
+            left = build.seconds_left
+            more = "" if left is None else f", about {duration(left)} left"
+            text = f"The vector index of {build.kind} is being built: {build.done:.0%}{more}."
+            yield self._sentence("info", "index", text)
 
     def _time_left(self, jobs: int) -> str:
         """At the pace of the last minutes."""

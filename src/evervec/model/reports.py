@@ -222,6 +222,18 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexBuild:
+    """The progress of an index that is built in the background."""
+
+    kind: str
+    table: str
+    done: float
+    """from 0 to 1"""
+    seconds_left: float | None
+    """at the pace so far; None: not known yet"""
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationStatus:
     """The progress of a migration."""
 
