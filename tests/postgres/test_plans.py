@@ -184,7 +184,7 @@ def test_full_text_is_found_by_its_index(filled_world: World, filled: PostgresSt
         conn.execute("analyze evervec.records")
     with filled.db.snapshot() as conn:
         conn.execute("set local enable_seqscan = off")
-        values = ("default", None, 10, f"'{owner_word('default')}'", "2777")
+        values = ("default", None, 10, f"'{owner_word('default')}' & '2777'", "2777", None)
         ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
     assert "records_words" in json.dumps(plan)
 
