@@ -94,6 +94,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "versions": (SQL.versions, ()),
     "holdings": (SQL.holdings, ("default",)),
     "behind": (SQL.behind, (1,)),
+    "progress": (SQL.progress, (1,)),
     "held_version": (SQL.held_version, (1, 1.0)),
     "to_appear": (SQL.to_appear, (1, 100)),
     "stray_boxes": (SQL.stray_boxes, (100,)),

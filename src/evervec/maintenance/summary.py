@@ -18,15 +18,15 @@ from evervec.model.reports import Gate, Sentence, WorkerState
 from evervec.model.wording import clock_time, counted, duration, shortened
 from evervec.stores import notes
 from evervec.stores.base import Store
-from evervec.stores.base.history import Bucket
 from evervec.stores.base.jobs import MOST_COUNTED, Backlog
 from evervec.tables.tables import Tables
 from evervec.versions.lifecycle import VersionLifecycle
+from evervec.versions.pace import done_since, jobs_per_second
 
 LEVELS = ("bad", "warn", "info", "ok")
 ALIVE_SECONDS = 60.0
 """a worker that was not seen for so long counts as gone"""
-_PACE_SECONDS, _PUSH_SECONDS = 600, 180
+_PUSH_SECONDS = 180
 _GROUPS = 3
 _MANY = 1000
 """open jobs for which the time left is told"""
@@ -97,7 +97,9 @@ class Summary:
             yield self._sentence("warn", "workers", f"{who} paused.", hint=hint)
         if not self._backlog.pending or not all(w.paused for w in alive):
             return
-        if not self._done_since(_PUSH_SECONDS):  # in push mode, jobs are done without a worker
+        if not done_since(
+            self._store, _PUSH_SECONDS
+        ):  # in push mode, jobs are done without a worker
             yield self._sentence(
                 "bad", "workers", f"No worker is running; {self._wait()}.",
                 hint="start one with `evervec worker`",
@@ -216,17 +218,9 @@ class Summary:
 
     def _time_left(self, jobs: int) -> str:
         """At the pace of the last minutes."""
-        if found := self._done_since(_PACE_SECONDS):
-            seconds = max(60.0, self._now - min(bucket.at for bucket in found))
-            done = sum(bucket.counts.done for bucket in found)
-            return f", about {duration(jobs * seconds / done)} at the present pace"
+        if pace := jobs_per_second(self._store):
+            return f", about {duration(jobs / pace)} at the present pace"
         return ""
-
-    def _done_since(self, seconds: int) -> list[Bucket]:
-        """The minutes, of those since then, in which jobs were done."""
-        now = int(self._now)
-        found = self._store.history.buckets(None, None, 60, now - seconds, now + 60)
-        return [bucket for bucket in found if bucket.counts.done]
 
     def _waiting(self) -> Iterator[Sentence]:
         open_jobs = self._backlog.pending + self._backlog.processing

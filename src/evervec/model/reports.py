@@ -253,6 +253,10 @@ class MigrationStatus:
     enqueued: bool
     """all records that existed before it began are enqueued"""
     switches_by_itself: bool
+    rate: float | None = None
+    """jobs of these kinds done per second in the last minutes, for any version; None: none were"""
+    seconds_left: float | None = None
+    """until the version is built, at that rate; None: not known, or nothing is left"""
 
     @property
     def complete(self) -> bool:
