@@ -32,6 +32,7 @@ SLOW_NAMES = (
     "bulk",
     "fleet",
     "sizing",
+    "pgsize",
 )
 NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only
@@ -41,7 +42,7 @@ when named."""
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last sixteen"
+        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last seventeen"
     )
     parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
     growth = parser.add_argument_group("growth", "the benchmark of that name takes hours in whole")

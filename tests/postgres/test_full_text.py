@@ -9,6 +9,7 @@ import pytest
 import evervec
 from evervec.stores.postgres import PostgresStore, records
 from evervec.stores.postgres.connections import Session
+from evervec.stores.postgres.full_text import any_of, phrases
 from evervec.stores.postgres.word_counts import WordCounts
 from support import postgres
 from support.engines import STORES
@@ -158,7 +159,7 @@ def test_within_the_bounds_the_hits_are_those_of_all_matches(
 
 
 def _by_all(ev: evervec.Evervec, query: str) -> list[tuple[int, float]]:
-    words = " | ".join(f"'{word}'" for word in records.phrases(query.split()) for word in word)
+    words = any_of(phrases(query.split()))
     statement = """select record,
         ts_rank(array[0, 0, 0.5, 1], words, $1::tsquery, 1)::double precision as score
         from evervec.records where words @@ $1::tsquery and tenant = 'default'
