@@ -34,6 +34,7 @@ SLOW_NAMES = (
     "fleet",
     "sizing",
     "files",
+    "pgsize",
 )
 NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only

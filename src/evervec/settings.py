@@ -222,6 +222,12 @@ class Settings:
     hnsw_rows: int = _setting(
         50_000, "number of vectors at which pgvector builds an HNSW index; 0: never", least=0
     )
+    hnsw_memory_mb: int = _setting(
+        1024,
+        "memory of the server for building HNSW indexes, if maintenance_work_mem is not more; a "
+        "build takes what its vectors need",
+        least=1,
+    )
     pgvector_half: bool = _setting(False, "store vectors of new collections in half precision")
     pgvector_partitions: int = _setting(
         1,

@@ -159,7 +159,7 @@ def test_every_command_has_its_options(call: list[str]) -> None:
 def known() -> set[str]:
     """The metrics that the service and workers have."""
     with evervec.open("memory:", embedder="hashing") as ev:
-        own = store_metrics(ev.store, ev.queue.stats(), ev.models)
+        own = store_metrics(ev.store, ev.queue.stats(), ev.models, ev.index)
         text = exposition([*own, *process_metrics()]).decode()
     of_the_edges = {
         "evervec_store_up",

@@ -19,6 +19,7 @@ from evervec.indexes.base import Copy, Held, Match, Matches, Query, StoredVector
 from evervec.indexes.separate import folded
 from evervec.model.filters import matches
 from evervec.model.records import Change, ModelSpec
+from evervec.model.reports import IndexBuild
 from evervec.stores.values import Applied, Collection
 from explorer.disk import Ask
 from explorer.steps import AWAY, INDEX, LOST, PART, Step
@@ -213,6 +214,9 @@ class ModelIndex:
             if entry.removed_at is not None and entry.removed_at < before:
                 del write.entries[place]
         write.end()
+
+    def builds(self) -> list[IndexBuild]:
+        return []
 
     def close(self) -> None:
         pass

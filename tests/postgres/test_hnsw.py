@@ -1,12 +1,17 @@
 """The HNSW index: built beside the work, rebuilt after a killed build, and as right as without."""
 
+from typing import Any
+
 import numpy as np
 import psycopg
 import pytest
 
 from evervec.indexes.base import Query
-from evervec.indexes.pgvector import PgvectorIndex
+from evervec.indexes.pgvector import PgvectorIndex, hnsw
+from evervec.maintenance.metrics import index_metrics
 from evervec.model.records import Change, Point
+from evervec.runtime.threads import submit
+from evervec.stores.postgres.connections import Session
 from support import postgres
 from support.processes import until
 from support.world import KIND, World, work
@@ -175,3 +180,115 @@ def test_partitions_hold_the_records_and_go_with_their_version(world: World, url
     index.drop(version)
     left = "select tablename::text from pg_tables where tablename like 'points%'"
     assert postgres.execute(url, left) == []
+
+
+def test_an_index_is_built_and_used_after_a_load_that_has_stopped(world: World, url: str) -> None:
+    ev = world.open(hnsw_rows=100)
+    list(ev.add_many(KIND, ({"id": n, "text": f"alpha beta {n}"} for n in range(150))))
+    work(ev)
+    (collection,) = ev.store.versions.collections()
+    version = collection.version
+    assert state(url, version) == []  # nobody has analyzed the table, and nothing is written
+    ev.index.tend(0.0)
+    until(lambda: state(url, version) == [True], "the index to be built")
+    index = ev.index
+    assert isinstance(index, PgvectorIndex)
+    until(lambda: index._tables[version].hnsw, "the search to see the index")
+    assert len(ev.search("alpha beta 7", k=10, mode="semantic")) == 10
+    scans = f"""select idx_scan from pg_stat_user_indexes
+                where indexrelname = 'points_{version}_hnsw'"""
+    until(lambda: postgres.execute(url, scans) == [(1,)], "the statistics of the index")
+
+
+def test_every_large_collection_gets_its_index_in_one_look(world: World, url: str) -> None:
+    ev = world.open(hnsw_rows=10)
+    for kind in ("first", "second"):
+        list(ev.add_many(kind, ({"id": n, "text": f"alpha {n}"} for n in range(20))))
+    work(ev)
+    versions = [c.version for c in ev.store.versions.collections()]
+    ev.index.tend(0.0)
+    until(lambda: all(state(url, v) == [True] for v in versions), "both indexes to be built")
+
+
+def test_partitions_are_built_beside_each_other(world: World, url: str) -> None:
+    index, version, _ = fill(world, hnsw_rows=100, pgvector_partitions=2)
+    first = f"points_{version}_0"
+    with psycopg.connect(url) as blocker:
+        blocker.execute(f"lock table evervec.{first} in row exclusive mode".encode())
+        building = submit("building", lambda: index.build_hnsw(version))
+        until(lambda: state(url, version).count(True) == 1, "the other partition's index")
+        until(lambda: index.builds() != [], "the first one's to be shown")
+        (build,) = index.builds()
+        assert (build.kind, build.done, build.seconds_left) == (KIND, 0.5, None)
+        ((text, topic),) = [
+            (s.text, s.topic) for s in world.ev.summary() if "is being built" in s.text
+        ]
+        assert text == f"The vector index of {KIND} is being built: 50%."
+        assert topic == "index"
+        metrics = index_metrics(index)
+        assert [s.value for m in metrics for s in m.samples] == [0.5]
+    assert building.result(60)
+    assert index.builds() == []
+    assert state(url, version) == [True, True]
+
+
+def test_a_build_takes_the_memory_that_its_graph_needs_but_no_more_than_allowed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, version, _ = fill(world, hnsw_rows=100, hnsw_memory_mb=100)
+    rows = 2_000_000
+    monkeypatch.setattr(hnsw, "_state", lambda conn, table: (float(rows), 0))
+    asked = {}
+
+    def built(name: str, on: str, *, memory_kb: int, workers: int) -> bool:
+        asked[name] = memory_kb
+        return False
+
+    monkeypatch.setattr(index._hnsw._builder, "build", built)
+    index.build_hnsw(version)
+    assert asked == {f"points_{version}_hnsw": 100 * 1024}
+    rows = 30_000
+    index.build_hnsw(version)
+    assert 30_000 * 64 * 4 < 1024 * asked[f"points_{version}_hnsw"] < 50 * 1024**2
+
+
+def test_a_build_whose_memory_the_server_cannot_share_is_done_by_one_process(
+    world: World, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, version, _ = fill(world, hnsw_rows=100)
+    execute = Session.execute
+    refused: list[str] = []
+
+    def refusing(self: Session, query: str, *given: Any, **how: Any) -> Any:
+        if query.startswith("create index concurrently") and not refused:
+            refused.append(query)
+            raise psycopg.errors.DiskFull("could not resize shared memory segment")
+        return execute(self, query, *given, **how)
+
+    monkeypatch.setattr(Session, "execute", refusing)
+    assert index.build_hnsw(version)
+    assert refused
+    assert state(url, version) == [True]
+
+
+def test_a_graph_that_does_not_fit_into_its_memory_is_logged(
+    world: World, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    index, version, _ = fill(world, hnsw_rows=100, hnsw_memory_mb=1)
+    postgres.execute(
+        url,
+        f"""insert into evervec.points_{version} (record, seq, position, tenant, hash, vector)
+            select n, 1, 0, 'default', '',
+                   (select array_agg(random() + 0 * (n + i))::vector from generate_series(1, 64) as i)
+            from generate_series(100000, 104000) as n""",
+    )
+    postgres.execute(url, f"analyze evervec.points_{version}")
+    # what the server is set to is never undercut
+    name = postgres.execute(url, "select current_database()")[0][0]
+    postgres.execute(url, f"alter database {name} set maintenance_work_mem = '1MB'")
+    try:
+        index._db.pool.drain()
+        assert index.build_hnsw(version)
+    finally:
+        postgres.execute(url, f"alter database {name} reset maintenance_work_mem")
+    assert "no longer fits into maintenance_work_mem" in caplog.text

@@ -94,6 +94,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "versions": (SQL.versions, ()),
     "holdings": (SQL.holdings, ("default",)),
     "behind": (SQL.behind, (1,)),
+    "progress": (SQL.progress, (1,)),
     "held_version": (SQL.held_version, (1, 1.0)),
     "to_appear": (SQL.to_appear, (1, 100)),
     "stray_boxes": (SQL.stray_boxes, (100,)),
@@ -184,7 +185,7 @@ def test_full_text_is_found_by_its_index(filled_world: World, filled: PostgresSt
         conn.execute("analyze evervec.records")
     with filled.db.snapshot() as conn:
         conn.execute("set local enable_seqscan = off")
-        values = ("default", None, 10, f"'{owner_word('default')}'", "2777")
+        values = ("default", None, 10, f"'{owner_word('default')}' & '2777'", "2777", None)
         ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
     assert "records_words" in json.dumps(plan)
 

@@ -10,6 +10,7 @@ import pytest
 
 from evervec import Evervec, InvalidTransition, Migration
 from evervec.stores.values import Collection
+from support import postgres
 from support.processes import until
 from support.world import KIND, World, assert_in_step, work
 
@@ -189,3 +190,70 @@ def test_a_kind_has_one_serving_version_however_many_begin_it(world: World) -> N
         states = conn.execute("select state from evervec.versions where kind = %s", (KIND,))
         assert states.fetchall() == [("serving",)]
     assert ev.get(KIND, "1") is not None
+
+
+_COUNTED = """
+select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)
+from evervec.versions as v
+join evervec.records as r on r.kind = v.kind and r.state = 'live'
+left join evervec.ledger as l on l.record = r.record and l.version = v.version
+where v.version = $1
+"""
+
+
+def test_progress_by_kept_counts_is_that_of_counting_records(world: World, url: str) -> None:
+    ev = world.ev
+
+    def check() -> None:
+        for c in ev.store.versions.collections():
+            found = ev.store.versions.progress(c.version)
+            assert [(found.records, found.current)] == postgres.execute(url, _COUNTED, c.version)
+
+    for n in range(8):
+        ev.add(KIND, f"alpha {n}", id=n)
+    ev.add("other", "beta", id="of another kind")
+    check()
+    work(ev)
+    check()
+    ev.add(KIND, "alpha changed", id=1)  # pending, with an entry of the former text
+    ev.delete(KIND, "2")
+    ev.add(KIND, "alpha new", id="new")
+    check()
+    migration = begun(world)
+    check()
+    ev.queue.claim(2)
+    check()
+    drive(ev, 1)
+    check()
+    built(ev)
+    check()
+    ev.add(KIND, "alpha again", id=3)
+    ev.delete(KIND, "4")
+    check()
+    work(ev)
+    status = migration.status()
+    assert (status.records, status.current) == (8, 8)  # one is of the other kind
+    check()
+    for hidden in ("a", "b"):
+        ev.queue.enqueue(KIND, hidden)
+    check()
+    migration.switch()
+    check()
+    work(ev)
+    check()
+
+
+def test_a_migration_tells_how_long_it_will_take(world: World) -> None:
+    ev = world.ev
+    for n in range(20):
+        ev.add(KIND, f"alpha {n}", id=n)
+    work(ev)
+    migration = begun(world)
+    until(lambda: ev._lifecycle.step() or migration.status().pending, "records to be enqueued")
+    ev.queue.recorder.flush()
+    status = migration.status()
+    assert status.rate is not None
+    assert 20 / 180 < status.rate <= 20 / 60
+    assert status.seconds_left == pytest.approx(20 / status.rate)
+    drive(ev)
+    assert migration.status().seconds_left is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evervec.stores.postgres.full_text import query_text, vector_text
+from evervec.stores.postgres.full_text import all_of, any_of, phrases, vector_text
 from support import postgres
 
 
@@ -13,10 +13,14 @@ def read(text: str) -> str:
     return str(vector)
 
 
+def query_of(terms: list[str]) -> str:
+    return any_of(phrases(terms))
+
+
 def finds(terms: list[str], title: str, text: str) -> bool:
     found = "select $1::tsvector @@ $2::tsquery"
     ((is_found,),) = postgres.execute(
-        postgres.server_url(), found, vector_text(title, text), query_text(terms)
+        postgres.server_url(), found, vector_text(title, text), query_of(terms)
     )
     return bool(is_found)
 
@@ -27,14 +31,18 @@ def test_words_of_title_and_text_are_numbered_on() -> None:
 
 
 def test_a_phrase_is_found_where_its_words_follow_each_other() -> None:
-    assert query_text(["running dogs", "cat", "…"]) == "'run' <-> 'dog' | 'cat'"
+    assert query_of(["running dogs", "cat", "…"]) == "'run' <-> 'dog' | 'cat'"
     assert finds(["running dogs"], "", "he runs dogs")
     assert not finds(["running dogs"], "", "dogs run")
     assert finds(["dogs run"], "many dogs", "run")
 
 
+def test_all_of_several_words_and_phrases() -> None:
+    assert all_of(phrases(["running dogs", "cat", "cats"])) == "('run' <-> 'dog') & ('cat')"
+
+
 def test_a_query_without_words_is_empty() -> None:
-    assert query_text(["…", "--"]) == ""
+    assert query_of(["…", "--"]) == ""
 
 
 def test_a_word_that_is_too_long_is_left_out_alone() -> None:
@@ -58,4 +66,4 @@ def test_a_text_of_different_words_fits() -> None:
 @given(st.text(), st.text())
 def test_any_text_can_be_read(title: str, text: str) -> None:
     read(vector_text(title.replace("\0", ""), text.replace("\0", "")))
-    postgres.execute(postgres.server_url(), "select $1::tsquery", query_text([title, text]))
+    postgres.execute(postgres.server_url(), "select $1::tsquery", query_of([title, text]))

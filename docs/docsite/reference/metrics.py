@@ -44,7 +44,7 @@ def page() -> str:
 def _declared(ev: evervec.Evervec) -> dict[str, Sequence[str]]:
     """The labels of metrics by name, also of those that have no values now."""
     labels: dict[str, Sequence[str]] = {each.name: each.labels for each in (*COUNTERS, *HISTOGRAMS)}
-    for family in store_metrics(ev.store, ev.queue.stats(), ev.models):
+    for family in store_metrics(ev.store, ev.queue.stats(), ev.models, ev.index):
         labels[family.name] = getattr(family, "_labelnames", ())
     return labels
 

@@ -9,6 +9,7 @@ import click
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import estimate_line, print_json, progress, say, show, show_list
 from evervec.errors import EvervecError
+from evervec.model.wording import duration
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -135,6 +136,8 @@ def _status_lines(status: MigrationStatus) -> list[str]:
     if status.state == "building":
         head += f", {status.current} of {status.records} records"
         head += f", {status.failed} failed" if status.failed else ""
+        if status.seconds_left is not None:
+            head += f", about {duration(status.seconds_left)} left"
         next_ = "to continue, run `evervec worker` or the same command again"
         if status.complete:
             next_ = (

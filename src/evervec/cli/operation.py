@@ -186,7 +186,7 @@ def _metrics(ev: Evervec, host: str, port: int | None, names: tuple[str, ...]) -
     from evervec.maintenance.metrics import serve_metrics
 
     everyone = ev.queue_of(None)
-    end = serve_metrics(host, port, ev.store, everyone, ev.models, names)
+    end = serve_metrics(host, port, ev.store, everyone, ev.models, ev.index, names)
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ class ObservationMethods(Parts):
         them. It reads only what is kept or bounded; what it says of the index, of lag and of streams is as of
         the last housekeeping."""
         return Summary(
-            self.store, self._lifecycle, self.attachments, self._housekeeping.alerts,
+            self.store, self.index, self._lifecycle, self.attachments, self._housekeeping.alerts,
             self.models.spending.capped(), None if all_tenants else self.tenant, discreet,
         ).sentences()  # fmt: skip
 

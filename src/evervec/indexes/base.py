@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from evervec.model.filters import Conditions
 from evervec.model.records import Change, ModelSpec
+from evervec.model.reports import IndexBuild
 from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Matches:
 class Index(Protocol):
     """A vector index. Methods raise `IndexUnavailable` when it cannot be reached, and `IndexBusy`
     when others write to it for longer than the caller's `patience`. An index that inherits from it
-    defines `refuses`, `revive`, `tend` and `close` only if it has something to do."""
+    defines `refuses`, `revive`, `tend`, `builds` and `close` only if it has something to do."""
 
     url: str
     shares_store: bool
@@ -233,6 +234,10 @@ class Index(Protocol):
     def tend(self, before: float) -> None:
         """Periodic maintenance of the index. Tombstones from before that time may be removed."""
         return
+
+    def builds(self) -> list[IndexBuild]:
+        """The builds of its own search structures that are under way, of any process."""
+        return []
 
     def close(self) -> None:
         """Release what it holds open."""

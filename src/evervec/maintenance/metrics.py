@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import EvervecError, SettingsError
+from evervec.indexes.base import Index
 from evervec.model.jobs import Status
 from evervec.model.reports import Stats, Usage
 from evervec.queue.queue import Queue
@@ -84,7 +85,9 @@ def usage_metrics(used: Iterable[Usage]) -> Iterator[Metric]:
     yield from (has, may, held)
 
 
-def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Iterator[Metric]:
+def store_metrics(
+    store: Store, stats: Stats, models: EmbedderRegistry, index: Index
+) -> Iterator[Metric]:
     """Metrics that all processes of a store share."""
     yield from queue_metrics(stats)
     yield GaugeMetricFamily(
@@ -119,6 +122,27 @@ def store_metrics(store: Store, stats: Stats, models: EmbedderRegistry) -> Itera
             breaker.add_metric([provider.name, state], state in shut)
     yield breaker
     yield from stream_metrics(store)
+    yield from index_metrics(index)
+
+
+def index_metrics(index: Index) -> Iterator[Metric]:
+    """Builds of the index that are under way."""
+    done = GaugeMetricFamily(
+        "evervec_index_build_ratio",
+        "Share of an index under construction that is built",
+        labels=["kind", "table"],
+    )
+    left = GaugeMetricFamily(
+        "evervec_index_build_seconds_left",
+        "Estimated time until an index under construction is built",
+        labels=["kind", "table"],
+    )
+    for build in index.builds():
+        which = [build.kind, build.table]
+        done.add_metric(which, build.done)
+        if build.seconds_left is not None:
+            left.add_metric(which, build.seconds_left)
+    yield from (done, left)
 
 
 def stream_metrics(store: Store) -> Iterator[Metric]:
@@ -227,6 +251,7 @@ def serve_metrics(
     store: Store,
     queue: Queue,
     models: EmbedderRegistry,
+    index: Index,
     names: Collection[str] = (),
 ) -> Callable[[], None]:
     """Serve metrics to Prometheus from a thread; returns the function that stops it. If the store
@@ -234,7 +259,7 @@ def serve_metrics(
 
     def collect() -> Iterable[Metric]:
         try:
-            seen = list(store_metrics(store, queue.stats(), models))
+            seen = list(store_metrics(store, queue.stats(), models, index))
         except EvervecError as error:
             log.warning("metrics of the store are missing: %s", error)
             seen = []

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evervec.errors import StoreClosed, StoreError
+from evervec.indexes.base import Index
 from evervec.maintenance.alerts import Alerts
 from evervec.model.basics import as_datetime
 from evervec.model.history import EVERY_TENANT
@@ -17,15 +18,15 @@ from evervec.model.reports import Gate, Sentence, WorkerState
 from evervec.model.wording import clock_time, counted, duration, shortened
 from evervec.stores import notes
 from evervec.stores.base import Store
-from evervec.stores.base.history import Bucket
 from evervec.stores.base.jobs import MOST_COUNTED, Backlog
 from evervec.tables.tables import Tables
 from evervec.versions.lifecycle import VersionLifecycle
+from evervec.versions.pace import done_since, jobs_per_second
 
 LEVELS = ("bad", "warn", "info", "ok")
 ALIVE_SECONDS = 60.0
 """a worker that was not seen for so long counts as gone"""
-_PACE_SECONDS, _PUSH_SECONDS = 600, 180
+_PUSH_SECONDS = 180
 _GROUPS = 3
 _MANY = 1000
 """open jobs for which the time left is told"""
@@ -48,6 +49,7 @@ class Summary:
     """
 
     _store: Store
+    _index: Index
     _lifecycle: VersionLifecycle
     _tables: Tables
     _alerts: Alerts
@@ -63,7 +65,7 @@ class Summary:
         found = [
             *self._providers(), *self._raised(), *self._unworked(), *self._attached(),
             *self._paused(), *self._failures(), *self._quotas(), *self._lost_workers(),
-            *self._migration(), *self._waiting(), *self._records(),
+            *self._migration(), *self._builds(), *self._waiting(), *self._records(),
         ]  # fmt: skip
         return sorted(found, key=lambda sentence: LEVELS.index(sentence.level))
 
@@ -100,7 +102,9 @@ class Summary:
             yield self._sentence("warn", "workers", f"{who} paused.", hint=hint)
         if not self._backlog.pending or not all(w.paused for w in alive):
             return
-        if not self._done_since(_PUSH_SECONDS):  # in push mode, jobs are done without a worker
+        if not done_since(
+            self._store, _PUSH_SECONDS
+        ):  # in push mode, jobs are done without a worker
             yield self._sentence(
                 "bad", "workers", f"No worker is running; {self._wait()}.",
                 hint="start one with `evervec worker`",
@@ -207,19 +211,21 @@ class Summary:
             left = "complete, ready to switch"
         yield self._sentence("info", "migration", f"Migration to {name}: {left}.")
 
+    def _builds(self) -> Iterator[Sentence]:
+        mine = None if self._tenant is None else self._store.versions.kinds(self._tenant)
+        for build in self._index.builds():
+            if mine is not None and build.kind not in mine:
+                continue
+            left = build.seconds_left
+            more = "" if left is None else f", about {duration(left)} left"
+            text = f"The vector index of {build.kind} is being built: {build.done:.0%}{more}."
+            yield self._sentence("info", "index", text)
+
     def _time_left(self, jobs: int) -> str:
         """At the pace of the last minutes."""
-        if found := self._done_since(_PACE_SECONDS):
-            seconds = max(60.0, self._now - min(bucket.at for bucket in found))
-            done = sum(bucket.counts.done for bucket in found)
-            return f", about {duration(jobs * seconds / done)} at the present pace"
+        if pace := jobs_per_second(self._store):
+            return f", about {duration(jobs / pace)} at the present pace"
         return ""
-
-    def _done_since(self, seconds: int) -> list[Bucket]:
-        """The minutes, of those since then, in which jobs were done."""
-        now = int(self._now)
-        found = self._store.history.buckets(None, None, 60, now - seconds, now + 60)
-        return [bucket for bucket in found if bucket.counts.done]
 
     def _waiting(self) -> Iterator[Sentence]:
         open_jobs = self._backlog.pending + self._backlog.processing

@@ -227,6 +227,18 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexBuild:
+    """The progress of an index that is built in the background."""
+
+    kind: str
+    table: str
+    done: float
+    """from 0 to 1"""
+    seconds_left: float | None
+    """at the pace so far; None: not known yet"""
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationStatus:
     """The progress of a migration."""
 
@@ -246,6 +258,10 @@ class MigrationStatus:
     enqueued: bool
     """all records that existed before it began are enqueued"""
     switches_by_itself: bool
+    rate: float | None = None
+    """jobs of these kinds done per second in the last minutes, for any version; None: none were"""
+    seconds_left: float | None = None
+    """until the version is built, at that rate; None: not known, or nothing is left"""
 
     @property
     def complete(self) -> bool:

@@ -29,6 +29,7 @@ from evervec.stores.base import Store
 from evervec.stores.values import Collection
 from evervec.verify.verify import CutterOf, verify_versions
 from evervec.versions.backfill import Backfiller
+from evervec.versions.pace import jobs_per_second
 
 log = logging.getLogger("evervec")
 
@@ -280,10 +281,13 @@ class VersionLifecycle:
         pairs = self.pairs(name)
         states = {pair.new.state for pair in pairs}
         progress = [self.store.versions.progress(pair.new.version) for pair in pairs]
+        kinds = tuple(pair.new.kind for pair in pairs)
+        left = sum(max(p.pending, p.records - p.current - p.failed) for p in progress)
+        rate = jobs_per_second(self.store, kinds)
         return MigrationStatus(
             version=name,
             state=_state(pairs, states),
-            kinds=tuple(pair.new.kind for pair in pairs),
+            kinds=kinds,
             records=sum(p.records for p in progress),
             current=sum(p.current for p in progress),
             pending=sum(p.pending for p in progress),
@@ -291,6 +295,8 @@ class VersionLifecycle:
             behind=sum(p.behind for p in progress),
             enqueued=all(p.new.state != "building" or self.is_filled(p.new) for p in pairs),
             switches_by_itself=asked,
+            rate=rate,
+            seconds_left=left / rate if rate and left > 0 and "building" in states else None,
         )
 
     def switch(self, name: str, *, force: bool, timeout: float) -> int:

@@ -15,6 +15,7 @@ from evervec.indexes.lancedb.table import Table, table_names
 from evervec.indexes.separate import Collections
 from evervec.indexes.writer_lock import WriterLock
 from evervec.model.records import Change, ModelSpec
+from evervec.model.reports import IndexBuild
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
@@ -110,6 +111,9 @@ class LanceIndex:
                     table.heal()
                     table.purge(before)
                     table.writer.maintain()
+
+    def builds(self) -> list[IndexBuild]:
+        return []
 
     def close(self) -> None:
         self._tables.clear()

@@ -32,6 +32,7 @@ from evervec.indexes.pgvector.hnsw import Hnsw, reading
 from evervec.indexes.pgvector.table import SQL, PointsTable, table_name
 from evervec.indexes.pgvector.vectors import pack_vector, pack_vectors, unpack_vector, vector_text
 from evervec.model.records import Change
+from evervec.model.reports import IndexBuild
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.postgres.connections import Connections, Session
@@ -51,7 +52,7 @@ class PgvectorIndex(Index):
     def __init__(self, db: Connections, store: Store, settings: Settings) -> None:
         self.url = db.name
         self._db = db
-        self._hnsw = Hnsw(db, settings.hnsw_rows)
+        self._hnsw = Hnsw(db, settings)
         self._fields = FieldIndexes(db, store)
         self._kind = "halfvec" if settings.pgvector_half else "vector"
         self._parts = settings.pgvector_partitions
@@ -313,6 +314,15 @@ class PgvectorIndex(Index):
 
     def tend(self, before: float) -> None:
         self._fields.tend()
+        self._look()
+        self._hnsw.tend(self._of_known_versions())
+
+    def builds(self) -> list[IndexBuild]:
+        self._look()
+        return self._hnsw.builds(self._of_known_versions())
+
+    def _of_known_versions(self) -> dict[int, PointsTable]:
+        return {version: t for version, t in self._tables.items() if t.kind is not None}
 
 
 def _dimensions(changes: Sequence[Change]) -> int:

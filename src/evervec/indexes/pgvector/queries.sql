@@ -120,12 +120,40 @@ select not exists (select 1 from {points})
 select count(*) from (select 1 from {points} where tenant = $1 limit $2) as these
 
 -- name: hnsw_state
--- the planner's estimate of rows in all tables, and how many of the indexes exist and are valid
-select sum(greatest(c.reltuples, 0)), count(*) filter (where i.indisvalid)
+-- how many rows all tables have (by the counts that triggers keep: the planner's estimate is missing
+-- until the tables are analyzed), and how many of the indexes exist and are valid
+select greatest(
+           sum(greatest(c.reltuples, 0)),
+           (select sum(k.chunks)
+            from (select chunks from evervec.chunks where version = $2
+                  union all
+                  select chunks from evervec.usage_changes where version = $2) as k)),
+       count(*) filter (where i.indisvalid)
 from unnest($1::text[]) as n (name)
 join pg_class as c on c.relname = n.name and c.relnamespace = 'evervec'::regnamespace
 left join pg_class as x on x.relname = n.name || '_hnsw' and x.relnamespace = c.relnamespace
 left join pg_index as i on i.indexrelid = x.oid
+
+-- name: means
+-- in kilobytes, and how many processes may help to build an index
+select pg_size_bytes(current_setting('maintenance_work_mem')) / 1024,
+       least(current_setting('max_parallel_maintenance_workers')::integer,
+             current_setting('max_parallel_workers')::integer)
+
+-- name: builds
+-- the tables whose HNSW index is being built, which part of each is in it, and for how many seconds
+-- the statement has run (null: of another user)
+select t.relname::text,
+       case when p.phase like 'building index: loading tuples%'
+            then coalesce(p.blocks_done::double precision / nullif(p.blocks_total, 0), 0)
+            when p.phase like 'initializing%' or p.phase like '%before build'
+                or p.phase like 'building index%' then 0
+            else 1 end,
+       extract(epoch from clock_timestamp() - a.query_start)::double precision
+from pg_stat_progress_create_index as p
+join pg_class as t on t.oid = p.relid and t.relnamespace = 'evervec'::regnamespace
+left join pg_stat_activity as a on a.pid = p.pid
+where p.datname = current_database() and t.relname ~ '^points_[0-9]+(_[0-9]+)?$'
 
 -- name: take_building
 select pg_try_advisory_lock(1702260082, hashtext($1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from evervec.stores.named import Queries
 
 SQL = Queries.read("evervec.indexes.pgvector", "queries.sql")
@@ -23,7 +25,7 @@ class PointsTable:
         self.parts = parts
         """partitions, by a hash of the record; 0: it is one table"""
         self.hnsw = False
-        self.looked = 0.0
+        self.looked = -math.inf
         self.large: dict[str, tuple[float, bool]] = {}
         """for each tenant when it was last counted, and whether it is large enough for HNSW"""
 

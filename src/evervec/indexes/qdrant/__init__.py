@@ -40,6 +40,7 @@ from evervec.indexes.qdrant.writer import PointWriter, point_id
 from evervec.indexes.separate import Collections, folded
 from evervec.model.filters import Conditions, matches
 from evervec.model.records import Change, ModelSpec
+from evervec.model.reports import IndexBuild
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Applied, Collection
@@ -247,6 +248,9 @@ class QdrantIndex:
                 break
         self._make_indexes(name, engine.known(name))
         engine.tend(name)
+
+    def builds(self) -> list[IndexBuild]:
+        return []
 
     def close(self) -> None:
         if not self._closed:  # others may use the same engine

@@ -126,7 +126,7 @@ class Counts:
 def _collect(view: View, counts: Counts) -> Iterator[Metric]:
     stats = view.queue.stats()
     if view.everyone:
-        yield from store_metrics(view.ev.store, stats, view.ev.models)
+        yield from store_metrics(view.ev.store, stats, view.ev.models, view.ev.index)
         yield from process_metrics()
         yield CounterMetricFamily(
             "evervec_limiter_errors",

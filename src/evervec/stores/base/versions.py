@@ -51,7 +51,9 @@ class Versions(Protocol):
         most `limit` of them. Returns how many."""
 
     def progress(self, version: int) -> Progress:
-        """It reads all records of the kind."""
+        """On PostgreSQL it reads only records with unfinished jobs; there, records whose job was
+        cancelled count as current if they have an entry in the ledger. Elsewhere it reads all
+        records of the kind."""
 
     def behind(self, version: int) -> int:
         """How many records the serving version has in a later state than this one."""

@@ -28,10 +28,23 @@ def vector_text(title: str, text: str) -> str:
     return " ".join(chain(map(add, head, chain(_TITLE, repeat(_TITLE[-1]))), placed))
 
 
-def query_text(terms: Iterable[str]) -> str:
-    """A tsquery for any of the words and phrases; empty if they have no words."""
-    phrases = (" <-> ".join(f"'{word}'" for word in _words(term)) for term in terms)
-    return " | ".join(phrase for phrase in phrases if phrase)
+def phrases(terms: Iterable[str]) -> list[tuple[str, ...]]:
+    """The stems of each word and phrase, without those that have none, each once."""
+    return list(filter(None, dict.fromkeys(tuple(_words(term)) for term in terms)))
+
+
+def any_of(phrases: Iterable[Sequence[str]]) -> str:
+    """A tsquery for any of the phrases; empty if there are none."""
+    return " | ".join(map(_phrase, phrases))
+
+
+def all_of(phrases: Iterable[Sequence[str]]) -> str:
+    """A tsquery for all of them."""
+    return " & ".join(f"({_phrase(words)})" for words in phrases)
+
+
+def _phrase(words: Sequence[str]) -> str:
+    return " <-> ".join(f"'{word}'" for word in words)
 
 
 def _words(text: str) -> Sequence[str]:

@@ -226,14 +226,31 @@ where exists (select 1 from evervec.records as r where r.tenant = $1 and r.kind 
 select hashtextextended(pg_current_snapshot()::text, 0)
 
 -- name: match_text
--- words are a tsvector
-select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision as score
-from evervec.records as r
-cross join (select $5::tsquery as words) as q
-where r.words @@ ($4::tsquery && q.words) and r.state = 'live' and r.tenant = $1
-    and ($2::text is null or r.kind = $2){filter}
-order by score desc, r.record
+-- words are a tsvector: $4 finds the candidates, of which $6 are scored by $5
+select c.record, ts_rank(array[0, 0, 0.5, 1], c.words, $5::tsquery, 1)::double precision as score
+from (
+    select r.record, r.words from evervec.records as r
+    where r.words @@ $4::tsquery and r.state = 'live' and r.tenant = $1
+        and ($2::text is null or r.kind = $2){filter}
+    limit $6::bigint) as c
+order by score desc, c.record
 limit $3
+
+-- name: word_shares
+-- the most frequent words, and the share of records that contain each; null before the table is analyzed
+select c.reltuples::double precision, s.most_common_elems::text::text[],
+       s.most_common_elem_freqs::double precision[]
+from pg_class as c
+left join pg_stats as s
+    on s.schemaname = 'evervec' and s.tablename = 'records' and s.attname = 'words'
+    and not s.inherited
+where c.oid = 'evervec.records'::regclass
+
+-- name: words_uncounted
+-- whether at least half of the records, and so many, changed since the table was analyzed
+select s.n_mod_since_analyze >= greatest($1, s.n_live_tup / 2)
+from pg_stat_user_tables as s
+where s.relid = 'evervec.records'::regclass
 
 -- name: contains_text
 -- with PostgreSQL's `ilike`

@@ -38,6 +38,10 @@ class PostgresStore(SqlStore):
             db.close()
             raise
 
+    def tend(self) -> None:
+        assert isinstance(self.records, Records)
+        self.records.tend()
+
     def troubles(self, seconds: float) -> list[str]:
         """Transactions that have blocked vacuum for longer than `seconds`."""
         with self.db.reading() as conn:

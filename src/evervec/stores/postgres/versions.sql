@@ -13,6 +13,35 @@ left join (
     group by e.version) as l on l.version = v.version
 order by v.kind, v.version
 
+-- name: progress
+-- by the counts that triggers keep: less hidden records, and less entries that are not of a live
+-- record's latest state. Both have unfinished jobs.
+select coalesce(sum(c.records), 0)::bigint, coalesce(sum(c.current), 0)::bigint
+from evervec.versions as v
+cross join lateral (
+    select records, 0 as current from evervec.usage where kind = v.kind
+    union all
+    select records, 0 from evervec.usage_changes where kind = v.kind
+    union all
+    select 0, entries from evervec.chunks where version = v.version
+    union all
+    select 0, entries from evervec.usage_changes where version = v.version
+    union all
+    select -count(distinct r.record), 0
+    from evervec.jobs as j
+    join evervec.records as r on r.record = j.record and r.kind = v.kind and r.state = 'hidden'
+    where j.job_id in (
+        select job_id from evervec.unfinished where coalesce(op, 'load') in ('load', 'open'))
+    union all
+    select 0, -count(*)
+    from evervec.jobs as j
+    join evervec.ledger as l on l.record = j.record and l.version = v.version
+    join evervec.records as r on r.record = j.record
+    where j.version = v.version and not (r.state = 'live' and l.seq >= r.seq and l.doubt is null)
+        and j.job_id in (select job_id from evervec.unfinished where coalesce(version, $1) = $1)
+) as c
+where v.version = $1
+
 -- name: version_jobs
 -- by the counts that triggers keep
 select coalesce(sum(c.open), 0), coalesce(sum(c.failed), 0)
