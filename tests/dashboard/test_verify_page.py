@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from evervec.model.verification import VerifyRun
 from evervec.server.verification import LOST_SECONDS, Verifications
 from evervec.stores import notes
 from support.dashboard import Person, person
+from support.held_verify import Held
 from support.processes import until
 from support.service import Serve, Served
 
@@ -49,25 +50,6 @@ def ended(served: Served, scope: str | None) -> VerifyRun:
 @pytest.fixture
 def writer(served: Served) -> Person:
     return person(served, served.key("default", "writer"))
-
-
-class Held:
-    """A verification that does not go on until the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began = threading.Event()
-        self.go_on = threading.Event()
-        original = Evervec.verify
-
-        def verify(ev: Evervec, *args: Any, progress: Callable[[int], object], **options: Any):  # type: ignore[no-untyped-def]
-            def slow(count: int) -> None:
-                self.began.set()
-                self.go_on.wait(60)
-                progress(count)
-
-            return original(ev, *args, progress=slow, **options)
-
-        monkeypatch.setattr(Evervec, "verify", verify)
 
 
 @pytest.fixture
