@@ -47,7 +47,7 @@ _EVERYONE = (
     Qualifier("kind", "kind of record", "kind:note"),
     Qualifier("id", "beginning of the record's id", "id:42"),
     Qualifier("age", "time since the job's last change of state", "age:>1h", _check_age),
-    Qualifier("group", "failures with the same fingerprint", "group:3f2a91c0"),
+    Qualifier("group", "failures with the same fingerprint; several with commas", "group:3f2a91c0"),
 )  # fmt: skip
 _ADMINS = (
     Qualifier("error", "text in the error", "error:timeout"),

@@ -61,7 +61,7 @@ NAVIGATION = (
 
 _FILTERS = (
     "number", "duration", "lapse", "ago", "moment", "clock", "precise", "size", "money", "clipped",
-    "count", "upto",
+    "count", "upto", "coded",
 )  # fmt: skip
 
 
