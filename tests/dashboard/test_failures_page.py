@@ -94,7 +94,11 @@ def test_one_reason_is_one_card_for_all_its_kinds(ev: Evervec, admin: Operator) 
 def test_all_groups_of_a_reason_are_dismissed_together(ev: Evervec, admin: Operator) -> None:
     fail_two_kinds(ev)
     shown = admin.read("/ui/failures")
-    (together,) = [attrs["action"] for tag, attrs in shown.tags if "-" in attrs.get("action", "").rpartition("/dismiss")[0]]
+    (together,) = [
+        attrs["action"]
+        for tag, attrs in shown.tags
+        if "-" in attrs.get("action", "").rpartition("/dismiss")[0]
+    ]
     assert admin.act(together).startswith("Dismissed: 2 groups are hidden")
     assert [row["kind"] for row in admin.rows("/ui/failures")] == ["file"]
     assert len(ev.queue.jobs(status=Status.FAILED)) == 5

@@ -183,4 +183,4 @@ def test_the_copied_programs_find_what_the_page_finds(
 
 
 def test_an_empty_store_says_how_to_begin(served: Served) -> None:
-    assert "evervec add" in read(person(served), "/ui/search").text
+    assert "add --no-embed note" in read(person(served), "/ui/search").text

@@ -33,6 +33,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from evervec.server.access import View
+from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.live import Live
 from evervec.server.dashboard.paths import SIGN_IN, address_of, is_page, local_address, root_of
 from evervec.server.dashboard.rendering import (
@@ -193,18 +194,22 @@ async def read_form(request: Request) -> Form:
 
 async def _respond(view: View, template: str, make: Callable[[], Awaitable[Values]]) -> Response:
     scope = view.request.scope
+
+    async def values_of() -> Values:
+        return {"cli": cli(view), **await make()}
+
     if _STREAM in headers_of(scope).get("accept", ""):
         live: Live = view.request.app.state.live
         live.check(view.caller.tenant)
 
         async def render() -> str:
-            return render_live(template, scope, view.caller, await make())
+            return render_live(template, scope, view.caller, await values_of())
 
         # what a page shows depends on these alone
         key = (view.caller.tenant, view.caller.role, view.caller.kinds, address_of(scope))
         stream = live.stream(view.caller.tenant, key, render)
         return StreamingResponse(stream, media_type=_STREAM, headers=PAGE_HEADERS)
-    values = await make()
+    values = await values_of()
     problem: Problem | None = values.get("problem")
     if format := _format(view.request):
         if problem is not None:

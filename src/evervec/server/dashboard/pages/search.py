@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from evervec.model.explanations import Explanation
 from evervec.model.records import Hit, Hits
 from evervec.server.access import ReaderView, View
 from evervec.server.dashboard import snippets
+from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.excerpts import Excerpt, Surrounded, excerpt, surrounded
 from evervec.server.dashboard.filter_form import TESTS
 from evervec.server.dashboard.paths import base_address
@@ -153,9 +155,11 @@ def _copies(view: View, asked: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The search for other programs: an id, a name and the text of each."""
     base, has_key = base_address(view.request.scope), view.caller.key is not None
     tenant = view.tenant if view.tenant != view.caller.tenant else None
-    named = view.tenant if view.tenant != "default" else None
+    if (evervec := cli(view)) is None:  # where the store is, is for the person to know
+        named = [f"--tenant={view.tenant}"] if view.tenant != "default" else []
+        evervec = shlex.join(["evervec", *named])
     return [
         ("curl", "curl", snippets.as_curl(base, asked, tenant, has_key)),
         ("python", "Python", snippets.as_python(base, asked, tenant, has_key)),
-        ("cli", "Command line", snippets.as_command(asked, named)),
+        ("cli", "Command line", snippets.as_command(asked, evervec)),
     ]
