@@ -95,6 +95,36 @@ def test_a_cell_is_repaired_alone(served: Served, ev: Evervec, writer: Person) -
     assert left == {"note": 0, "page": 2}
 
 
+def test_records_that_failed_are_not_to_be_repaired_but_to_be_looked_at(
+    served: Served, ev: Evervec, writer: Person
+) -> None:
+    for n in range(3):
+        ev.add("note", f"note {n}", id=str(n))
+    for job in ev.queue.claim(3):
+        ev.queue.fail(job, "no such model", permanent=True)
+    writer.send(RUN)
+    ended(served, "default")
+    page = writer.get("/ui/verify").text
+    assert ">Repair</button>" not in page
+    assert 'href="/ui/failures?kind=note" title="their jobs are dead letters">failed</a>' in page
+
+
+def test_checks_of_two_versions_are_not_called_records(
+    served: Served, ev: Evervec, writer: Person
+) -> None:
+    ev.add("note", "tea", id="1")
+    ev.process_all()
+    writer.send(RUN)
+    ended(served, "default")
+    assert "<dd>1 record in " in writer.get("/ui/verify").text
+    ev.migrate("hashing:64", version="next")
+    ev.process_all()
+    writer.send(RUN)
+    ended(served, "default")
+    shown = writer.get("/ui/verify").text
+    assert "<dd>2 checks, one for each record and embedding version in " in shown
+
+
 def test_a_repair_of_everything_is_confirmed_and_recorded(
     served: Served, ev: Evervec, writer: Person
 ) -> None:
