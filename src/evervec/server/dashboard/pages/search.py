@@ -12,6 +12,7 @@ from evervec.errors import InvalidArgument
 from evervec.facade import Evervec
 from evervec.model.explanations import Explanation
 from evervec.model.records import Hit, Hits
+from evervec.search.matched_words import matched_words
 from evervec.server.access import ReaderView, View
 from evervec.server.dashboard import snippets
 from evervec.server.dashboard.commands import cli
@@ -22,6 +23,7 @@ from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.search_form import MOST_HITS, SearchForm
 from evervec.server.dashboard.tables import Table
+from evervec.server.dashboard.words import clipped
 from evervec.server.problems import Problem
 from evervec.stores.values import Collection
 
@@ -42,6 +44,12 @@ class ShownHit:
     why: Explanation
     places: list[tuple[int, int]]
     """of the matched words in its text"""
+    title: str
+    """what it is called on the page, clipped"""
+    title_places: list[tuple[int, int]]
+    """of the matched words in its title"""
+    words: list[str]
+    """the matched words, each once"""
     excerpt: Excerpt
     parts: list[tuple[str, float, str]]
     """of the bar: name, size and tone"""
@@ -103,28 +111,32 @@ def _versions(collections: Sequence[Collection]) -> dict[str, str]:
 
 
 def _search(ev: Evervec, asked: Mapping[str, Any], other: str) -> list[Side]:
-    search = partial(ev.search, explain=True)
+    search, query = partial(ev.search, explain=True), asked["query"]
     first = search(**asked)
     if not other or asked.get("mode") == "text":
-        return [_side(ev, "", first, None)]
+        return [_side(ev, query, "", first, None)]
     second = search(**{**asked, "version": other})
+    if first.via == second.via == "text":  # words find the same, whatever the version
+        return [_side(ev, query, "", first, None)]
     return [
-        _side(ev, asked.get("version", ""), first, second),
-        _side(ev, other, second, first),
+        _side(ev, query, asked.get("version", ""), first, second),
+        _side(ev, query, other, second, first),
     ]
 
 
-def _side(ev: Evervec, name: str, hits: Hits, others: Hits | None) -> Side:
+def _side(ev: Evervec, query: str, name: str, hits: Hits, others: Hits | None) -> Side:
     places = {(hit.kind, hit.id): n for n, hit in enumerate(others or (), 1)}
     shown = []
     for place, hit in enumerate(hits, 1):
         assert hit.explanation is not None
         there = places.get((hit.kind, hit.id))
-        shown.append(_shown(ev, place, hit, hit.explanation, there))
+        shown.append(_shown(ev, query, place, hit, hit.explanation, there))
     return Side(name, shown, hits.via, hits.version, hits.rerank_error)
 
 
-def _shown(ev: Evervec, place: int, hit: Hit, why: Explanation, there: int | None) -> ShownHit:
+def _shown(
+    ev: Evervec, query: str, place: int, hit: Hit, why: Explanation, there: int | None
+) -> ShownHit:
     places = [(word.start, word.end) for word in why.matched]
     total = sum(why.parts.values())
     factor = why.weight_factor * why.age_factor
@@ -139,7 +151,13 @@ def _shown(ev: Evervec, place: int, hit: Hit, why: Explanation, there: int | Non
             around = surrounded(record.text, why.start, why.end, _AROUND)
     moved = None if there is None else there - place
     cut = excerpt(hit.text, places, _EXCERPT)
-    return ShownHit(place, hit, why, places, cut, parts, around, moved)
+    title = clipped(hit.title or hit.id)
+    in_title = matched_words(query, title) if hit.title else ()
+    found = dict.fromkeys(each.word for each in (*in_title, *why.matched))
+    return ShownHit(
+        place, hit, why, places, title, [(each.start, each.end) for each in in_title], list(found),
+        cut, parts, around, moved,
+    )  # fmt: skip
 
 
 def _row(shown: ShownHit) -> dict[str, Any]:
