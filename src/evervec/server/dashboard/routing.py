@@ -43,7 +43,7 @@ from evervec.server.dashboard.rendering import (
     page,
     render_live,
 )
-from evervec.server.dashboard.session import NOTICE, check_form, set_preference
+from evervec.server.dashboard.session import Level, check_form, set_notice
 from evervec.server.dashboard.tables import Table, download
 from evervec.server.problems import Problem, answer_problem, problem_of
 from evervec.server.requests import (
@@ -70,10 +70,13 @@ _LONGEST_NOTICE = 300
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcome of an action that leads to another page than the one with the form."""
+    """The outcome of an action that leads to another page than the one with the form, or that did
+    not do what was asked."""
 
     notice: str
-    address: str
+    address: str = ""
+    """of the next page; empty: the one with the form"""
+    level: Level = "good"
 
 
 class Form:
@@ -167,11 +170,10 @@ def _sign(endpoint: Callable[..., Any], handler: Callable[..., Any], without: st
 
 def redirect(scope: Scope, done: str | Done, back: str = "") -> Response:
     """Lead to the next page, which says what was done."""
-    notice = done if isinstance(done, str) else done.notice
-    address = local_address(scope, back if isinstance(done, str) else done.address)
-    response = RedirectResponse(address, 303, PAGE_HEADERS)
-    if notice:
-        set_preference(response, scope, NOTICE, quote(notice[:_LONGEST_NOTICE]))
+    done = Done(done) if isinstance(done, str) else done
+    response = RedirectResponse(local_address(scope, done.address or back), 303, PAGE_HEADERS)
+    if done.notice:
+        set_notice(response, scope, done.level, done.notice[:_LONGEST_NOTICE])
     return response
 
 

@@ -15,7 +15,7 @@ from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.dashboard import charts
 from evervec.server.dashboard.filter_bar import compose
 from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Pages
+from evervec.server.dashboard.routing import Done, Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import count
 from evervec.server.problems import Problem, redacted
@@ -131,7 +131,7 @@ def _row(group: FailureGroup) -> dict[str, Any]:
 
 
 @router.action("/ui/failures/{fingerprint}/dismiss")
-async def dismiss(view: WriterView, fingerprint: Fingerprints) -> str:
+async def dismiss(view: WriterView, fingerprint: Fingerprints) -> str | Done:
     """Hide one group, or several with dashes between them."""
     wanted = list(dict.fromkeys(filter(None, fingerprint.split("-"))))
     if len(wanted) > _MOST_TOGETHER:
@@ -139,7 +139,7 @@ async def dismiss(view: WriterView, fingerprint: Fingerprints) -> str:
     async with view.audited("failures.dismiss", ", ".join(wanted)):
         changed = await view.run(_dismiss, view, wanted)
     if not changed:
-        return "Nothing was dismissed: this group no longer exists."
+        return Done("Nothing was dismissed: this group no longer exists.", level="warn")
     if changed == 1:
         return "Dismissed: the group is hidden until it fails again. Its jobs stay as they are."
     return (
