@@ -58,7 +58,6 @@ def test_a_tenant_sees_neither_hosts_nor_the_work_for_others(ev: Evervec, served
             text = person.get("/ui/workers", **({"format": "csv"} if format == "csv" else {})).text
             assert "secret-host" not in text
             assert "876543210" not in text.replace(",", "")
-            assert "1,234" not in text
         (row,) = person.rows("/ui/workers")
         assert (row["held"], row["done"]) == (0, 0)
         fields: dict[str, Any] = {"worker": "secret-host:1"}
