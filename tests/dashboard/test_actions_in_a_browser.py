@@ -6,6 +6,7 @@ The actions are those of the application: a new one fails here until it is tried
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
@@ -368,8 +369,10 @@ def may(role: Role, path: str) -> bool:
 def store(tmp_path: Path) -> Iterator[Evervec]:
     """A store with a record of each sort; what fails once waits for an hour."""
     path = tmp_path / "store.db"
-    limits = {"rate_per_second": 1e6, "rate_burst": 10**6}
-    with evervec.open(path, embedder="hashing", backoff_seconds=3600.0, **limits) as ev:
+    settings: dict[str, Any] = {
+        "embedder": "hashing", "backoff_seconds": 3600.0, "rate_per_second": 1e6, "rate_burst": 10**6,
+    }  # fmt: skip
+    with evervec.open(path, **settings) as ev:
         for n in range(3):
             ev.add("note", f"note {n}", id=f"n{n}")
             ev.add("page", f"page {n}", id=f"p{n}")

@@ -60,7 +60,7 @@ def test_only_platform_admins_learn_where_the_store_is(
 
 
 def test_a_password_of_the_store_is_not_shown(ev: Evervec, admin: Operator) -> None:
-    ev.store.url = "postgresql://bo:secret@db.example/app?sslkey=secret"  # type: ignore[misc]
+    ev.store.url = "postgresql://bo:secret@db.example/app?sslkey=secret"
     shown = admin.read("/").text
     assert "db.example" in shown
     assert "secret" not in shown

@@ -69,7 +69,8 @@ def test_versions_are_not_compared_when_only_words_are_searched(
 ) -> None:
     library.migrate("hashing:64", version="next")
     library.process_all()
-    somebody, asked = person(served), {"q": "tea", "version": "hashing-256", "other": "next"}
+    somebody = person(served)
+    asked: dict[str, Any] = {"q": "tea", "version": "hashing-256", "other": "next"}
     assert "hits are found by both versions" in read(somebody, "/ui/search", **asked).text
     for model in library.models:
         model.provider._gates.shut(ProviderUnavailable("answers 503"))
