@@ -44,7 +44,7 @@ when named."""
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default all but the last seventeen"
+        "name", nargs="*", help=f"which of {', '.join(NAMES)}; default the first {len(QUICK_NAMES)}"
     )
     parser.add_argument("--quick", action="store_true", help="smaller numbers, within a minute")
     growth = parser.add_argument_group("growth", "the benchmark of that name takes hours in whole")

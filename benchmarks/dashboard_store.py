@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ class Picky(HashingEmbedder):
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         refused = [place for place, text in enumerate(texts) if "refused" in text]
         if refused:
-            reason = _REASONS[hash(texts[refused[0]]) % len(_REASONS)]
+            reason = _REASONS[crc32(texts[refused[0]].encode()) % len(_REASONS)]
             raise InvalidInput(refused, f"the text {reason}")
         return super().embed(texts)
 

@@ -207,3 +207,18 @@ def test_only_a_filter_selects_jobs(memory: World) -> None:
     with pytest.raises(InvalidArgument, match="before"):
         memory.ev.queue.jobs_where(JobFilter(), before=-1)
     assert JobFilter(status="failed").statuses == (Status.FAILED,)
+
+
+def test_several_groups_of_failures_are_found_together(world: World) -> None:
+    add_all(world.ev, KIND, "a", "b", "c")
+    errors = ["one thing", "another thing", "a third thing"]
+    for job, error in zip(world.ev.queue.claim(3), errors, strict=True):
+        world.ev.queue.fail(job, error, permanent=True)
+    world.ev.queue.recorder.flush()
+    known = {group.message: group.fingerprint for group in world.ev.failures()}
+    both = f"{known['one thing']}, {known['another thing']},{known['one thing']}"
+    found = world.ev.queue.jobs_where(JobFilter(fingerprint=both))
+    assert sorted(job.error or "" for job in found) == ["another thing", "one thing"]
+    assert world.ev.queue.retry_where(JobFilter(fingerprint=both)) == 2
+    assert [job.error for job in world.ev.queue.failed()] == ["a third thing"]
+    assert world.ev.queue.jobs_where(JobFilter(fingerprint=" ,")) == []

@@ -100,6 +100,80 @@ def test_dead_letters_are_told_by_their_groups(world: World) -> None:
     assert all(s.topic != "failures" for s in world.ev.of("other").summary())
 
 
+def test_one_reason_is_told_once_for_all_kinds_since_the_first_of_them(world: World) -> None:
+    for kind, error in (("note", "no such model"), ("page", "no such model"), ("page", "too long")):
+        world.ev.add(kind, "a text", id=error)
+        (job,) = world.ev.queue.claim(1)
+        world.ev.queue.fail(job, error, permanent=True)
+        world.ev.queue.recorder.flush()
+        world.clock.move(3600)
+    found = of(world.ev, "failures")
+    assert found.text == (
+        "3 records failed and wait for you (2 of note and page: no such model; 1 of page: too long)."
+    )
+    assert found.since == datetime.fromtimestamp(START, UTC)
+
+
+def test_more_reasons_than_fit_are_counted(world: World) -> None:
+    errors = ["the first", "the second", "the third", "the fourth", "the fifth"]
+    add_all(world.ev, KIND, *errors)
+    for job, error in zip(world.ev.queue.claim(5), errors, strict=True):
+        world.ev.queue.fail(job, error, permanent=True)
+    world.ev.queue.recorder.flush()
+    assert of(world.ev, "failures").text.endswith("; 2 more reasons).")
+
+
+def test_jobs_of_two_versions_are_not_called_records(world: World) -> None:
+    add_all(world.ev, KIND, "a", "b")
+    work(world.ev)
+    world.ev.migrate(HashingEmbedder(32), version="new")
+    add_all(world.ev, KIND, "c")
+    assert texts(world.ev)[0] == "No worker is running; 2 jobs wait."
+    for job in world.ev.queue.claim(1):
+        world.ev.queue.fail(job, "no", permanent=True)
+    assert of(world.ev, "failures").text.startswith("1 job failed and waits for you")
+
+
+def test_an_outage_of_two_models_with_one_reason_is_told_once(world: World) -> None:
+    add_all(world.ev, KIND, "a")
+    work(world.ev)
+    beat(world.ev)
+    world.ev.migrate(HashingEmbedder(32), version="new")
+    reasons = ("answers 503", "answers 503")
+    for model, reason in zip(world.ev.models, reasons, strict=True):
+        model.provider._gates.shut(ProviderUnavailable(reason))
+    (found,) = [s.text for s in world.ev.summary() if s.topic == "provider"]
+    assert found.startswith("hashing:hashing-32 and hashing:hashing-64 are unavailable since 08:00")
+
+
+def test_no_time_left_is_told_during_an_outage_or_a_pause(world: World) -> None:
+    add_all(world.ev, KIND, "a", "b")
+    work(world.ev)
+    world.ev.migrate(HashingEmbedder(32), version="new")
+    while world.ev._lifecycle.step():
+        pass
+    minute = int(START) // 60 * 60
+    world.ev.store.history.add({BucketKey(minute, "default", KIND): Counts(done=2)})
+    assert "at the present pace" in of(world.ev, "migration").text
+    world.ev.queue.pause()
+    assert of(world.ev, "migration").text == "Migration to new: 2 jobs left."
+    world.ev.queue.resume()
+    world.ev.provider._gates.shut(ProviderUnavailable("answers 503"))
+    assert of(world.ev, "migration").text == "Migration to new: 2 jobs left."
+
+
+def test_no_time_left_is_told_once_nothing_is_done(world: World) -> None:
+    add_all(world.ev, KIND, "a")
+    work(world.ev)
+    world.ev.migrate(HashingEmbedder(32), version="new")
+    while world.ev._lifecycle.step():
+        pass
+    minute = int(START) // 60 * 60
+    world.ev.store.history.add({BucketKey(minute, "default", KIND): Counts(done=2)})
+    world.clock.move(400)
+    assert of(world.ev, "migration").text == "Migration to new: 1 job left."
+
+
 def test_pauses_are_told(world: World) -> None:
     world.ev.queue.pause()
     for tenant in ("a", "b", "c", "d"):

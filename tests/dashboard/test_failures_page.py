@@ -72,6 +72,48 @@ def test_a_dismissed_group_is_hidden_until_it_fails_again(ev: Evervec, admin: Op
     assert len(admin.rows("/ui/failures")) == 1
 
 
+def fail_two_kinds(ev: Evervec) -> None:
+    for kind in ("note", "page"):
+        fail_all(ev, ["answered 503 after 30 s", "answered 503 after 31 s"], kind)
+    fail_all(ev, ["it is not UTF-8 at position 118"], "file")
+
+
+def test_one_reason_is_one_card_for_all_its_kinds(ev: Evervec, admin: Operator) -> None:
+    fail_two_kinds(ev)
+    shown = admin.read("/ui/failures")
+    titles = re.findall(r"<h2><bdi>(.*?)</bdi></h2>", admin.get("/ui/failures").text)
+    assert titles[0].startswith("answered 503 after 3")
+    assert titles[1:] == ["it is not UTF-8 at position 118"]
+    assert "failed now 4" in shown.text
+    (both,) = [link for link in shown.links if "do=retry" in link and "%2C" in link]
+    assert "Retry 4 jobs?" in admin.read(both).text
+    listed = [link for link in shown.links if "/ui/jobs?q=" in link]
+    assert sorted(len(admin.rows(link)) for link in listed) == [1, 2, 2, 4]
+
+
+def test_all_groups_of_a_reason_are_dismissed_together(ev: Evervec, admin: Operator) -> None:
+    fail_two_kinds(ev)
+    shown = admin.read("/ui/failures")
+    (together,) = [
+        attrs["action"]
+        for tag, attrs in shown.tags
+        if "-" in attrs.get("action", "").rpartition("/dismiss")[0]
+    ]
+    assert admin.act(together).startswith("Dismissed: 2 groups are hidden")
+    assert [row["kind"] for row in admin.rows("/ui/failures")] == ["file"]
+    assert len(ev.queue.jobs(status=Status.FAILED)) == 5
+    many = "-".join(f"{n:016x}" for n in range(25))
+    assert admin.send(f"/ui/failures/{many}/dismiss").status_code == 422
+
+
+def test_reasons_that_are_redacted_stay_apart_by_what_they_said(
+    ev: Evervec, served: Served
+) -> None:
+    fail_all(ev, ["the first thing at 10.0.0.7", "the second thing at 10.0.0.8"])
+    writer = Operator(served, served.key(role="writer"))
+    assert writer.get("/ui/failures").text.count('class="card group"') == 2
+
+
 def test_dismissing_what_does_not_exist_says_so(admin: Operator) -> None:
     assert "no longer exists" in admin.act("/ui/failures/0123abcd/dismiss")
     assert admin.send("/ui/failures/%3Cscript%3E/dismiss").status_code == 422

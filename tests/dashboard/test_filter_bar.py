@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from evervec.model.jobs import Status
 from evervec.server.dashboard.filter_bar import LONGEST, Line, compose
-from evervec.server.dashboard.job_filter import filter_of, qualifiers, suggestions
+from evervec.server.dashboard.job_filter import filter_of, offered, qualifiers, suggestions
 
 ALL = qualifiers(is_admin=True)
 
@@ -79,11 +79,13 @@ def test_a_qualifier_is_replaced_added_or_left_out() -> None:
 
 
 def test_suggestions_say_one_thing_more_than_the_line() -> None:
-    offered = suggestions(read("status:failed"), ["note", "odd kind"])
-    assert "status:failed kind:note" in offered
-    assert 'status:failed kind:"odd kind"' in offered
-    assert "status:failed age:>1h" in offered
-    assert not any("status:done" in each for each in offered)
+    found = suggestions(read("status:failed"), offered(["note", "odd kind"], ["3f2a"], ["host:1"]))
+    assert "status:failed kind:note" in found
+    assert 'status:failed kind:"odd kind"' in found
+    assert "status:failed age:>1h" in found
+    assert "status:failed group:3f2a" in found
+    assert 'status:failed worker:"host:1"' in found
+    assert not any("status:done" in each for each in found)
 
 
 texts = st.text(

@@ -83,7 +83,8 @@ PLAIN = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 @given(PLAIN, PLAIN, PLAIN)
 def test_programs_are_quoted(query: str, kind: str, tenant: str) -> None:
     asked = {"query": query, "k": 3, "kind": [kind], "filter": {kind: tenant, "or": [{"a": query}]}}
-    words = shlex.split(as_command(asked, tenant))
+    words = shlex.split(as_command(asked, shlex.join(["evervec", f"--tenant={tenant}"])))
+    assert words[:3] == ["evervec", f"--tenant={tenant}", "search"]
     assert words[-2:] == ["--", query]
     assert f"--kind={kind}" in words
     curl = shlex.split(as_curl("http://h", asked, tenant, True).replace("\\\n", " "))

@@ -210,3 +210,50 @@ def test_everything_is_there_without_scripts(served: Served, visit: Callable[...
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("API key")).to_be_visible()
+
+
+def test_the_page_that_is_shown_is_in_sight_in_the_navigation(
+    served: Served, visitor: Visitor
+) -> None:
+    page = visitor.page
+    for width in (360, 800):
+        page.set_viewport_size({"width": width, "height": 740})
+        for path in ("/", "/ui/workers", "/ui/audit"):
+            visitor.go(path)
+            box = page.locator("nav [aria-current]").bounding_box()
+            assert box
+            assert box["x"] >= 0, (path, width)
+            assert box["x"] + box["width"] <= width, (path, width)
+            assert page.evaluate("scrollY") == 0
+    assert page.locator("nav ul").bounding_box()["height"] < 50  # type: ignore[index]
+
+
+def test_each_term_of_a_filter_has_suggestions(
+    ev: Evervec, served: Served, visitor: Visitor
+) -> None:
+    for kind in ("note", "odd kind"):
+        ev.add(kind, "a text", id="1")
+    for job in ev.queue.claim(2):
+        ev.queue.fail(job, "no such model", permanent=True)
+    ev.queue.recorder.flush()
+    page = visitor.go("/ui/jobs")
+
+    def offered(typed: str) -> list[str]:
+        page.locator("#q").fill(typed)
+        found: list[str] = page.evaluate(
+            "[...document.querySelectorAll('#suggestions option')].map((each) => each.value)"
+        )
+        return found
+
+    assert offered("status:failed ki") == [
+        "status:failed kind:note", 'status:failed kind:"odd kind"',
+    ]  # fmt: skip
+    assert "status:failed kind:note age:>1h" in offered("status:failed kind:note ")
+    assert not any("status:done" in each for each in offered("status:failed "))
+    assert offered("st") == [
+        f"status:{name}" for name in ("pending", "processing", "done", "failed")
+    ]
+    groups = {f"kind:note group:{group.fingerprint}" for group in ev.failures()}
+    assert set(offered("kind:note group:")) == groups
+    assert offered('<b>"') == []
+    assert page.locator("#suggestions b").count() == 0

@@ -20,7 +20,7 @@ def test_every_trouble_is_found_and_mended_from_the_pages(
         visitor = visit(served)
         page = visitor.sign_in(served.key(role="admin", agent="operator"))
         state = page.locator("#live")
-        for said in ("answered 503", "records wait; none is lost", "changes are missed", "failed"):
+        for said in ("answered 503", "jobs wait; none is lost", "changes are missed", "failed"):
             expect(state).to_contain_text(said)
 
         answer(providers)  # the provider is back, as its status page says

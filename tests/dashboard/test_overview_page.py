@@ -1,8 +1,16 @@
 """The overview: the state in words, charts, and how to begin."""
 
+import re
+import shlex
+import subprocess
+from html import unescape
+from pathlib import Path
+
 import pytest
 
 from evervec import Evervec
+from evervec.server.keys import Role
+from support.command import runner
 from support.pages import Operator
 from support.service import Served
 from support.world import add_all, fail_for_good
@@ -15,13 +23,47 @@ def admin(served: Served) -> Operator:
 
 def test_an_empty_store_shows_how_to_begin(served: Served, admin: Operator) -> None:
     shown = admin.read("/")
-    assert "There are no records yet" in shown.text
-    assert "evervec add note" in shown.text
+    assert shown.text.count("There are no records yet") == 1
+    assert "`" not in shown.text
+    assert "add --no-embed note first.txt" in shown.text
     assert f"curl -X POST {served.url}/v1/records" in shown.text
     copied = [attrs["data-copy"] for _, attrs in shown.tags if "data-copy" in attrs]
     ids = {attrs.get("id") for _, attrs in shown.tags}
     assert copied
     assert set(copied) <= ids
+
+
+def test_the_command_of_an_empty_store_adds_to_this_store(
+    ev: Evervec, served: Served, admin: Operator, tmp_path: Path
+) -> None:
+    """Wherever it is run: the record must not go to another store of the same name."""
+    (text,) = re.findall(r'<pre id="begin-1">(.*?)</pre>', admin.get("/").text, re.DOTALL)
+    first, second = unescape(text).splitlines()
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    subprocess.run(first, shell=True, check=True, cwd=elsewhere)
+    program, *words = shlex.split(second)
+    assert program == "evervec"
+    runner(elsewhere)(*words)
+    assert [record.text.strip() for record in ev.records("note")] == ["The first note"]
+    assert "There are no records yet" not in admin.read("/").text
+    assert "1 record waits" in admin.read("/").text
+
+
+@pytest.mark.parametrize("path", ["/", "/ui/records", "/ui/search", "/ui/versions", "/ui/workers"])
+def test_only_platform_admins_learn_where_the_store_is(
+    served: Served, tmp_path: Path, path: str
+) -> None:
+    for role, knows in ((Role.WRITER, False), (Role.ADMIN, True)):
+        someone = Operator(served, served.key(role=role))
+        assert (f"--store={tmp_path / 'store.db'}" in someone.read(path).text) is knows
+
+
+def test_a_password_of_the_store_is_not_shown(ev: Evervec, admin: Operator) -> None:
+    ev.store.url = "postgresql://bo:secret@db.example/app?sslkey=secret"
+    shown = admin.read("/").text
+    assert "db.example" in shown
+    assert "secret" not in shown
 
 
 def test_the_state_is_said_first_and_then_drawn(ev: Evervec, admin: Operator) -> None:

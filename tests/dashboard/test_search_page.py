@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evervec import Evervec
+from evervec import Evervec, ProviderUnavailable
 from support.dashboard import Person, person
 from support.pages import HOSTILE, read
 from support.service import Served
@@ -52,6 +52,32 @@ def test_every_role_searches_and_sees_why(library: Evervec, served: Served, role
     assert "rank 1 by meaning" in page.text
     marked = [words for words in page.marked if words]
     assert {"Tea", "hills"} <= set(marked)
+
+
+def test_words_of_the_title_are_marked(ev: Evervec, served: Served) -> None:
+    ev.add(
+        "note", "Open the settings and follow the steps.", id="1", title="Reset a <b>password</b>"
+    )
+    ev.process_all()
+    page = person(served).get("/ui/search", q="resetting passwords").text
+    assert "<mark>Reset</mark> a &lt;b&gt;<mark>password</mark>&lt;/b&gt;" in page
+    assert "<dt>Marked words</dt><dd>Reset, password</dd>" in page
+
+
+def test_versions_are_not_compared_when_only_words_are_searched(
+    library: Evervec, served: Served
+) -> None:
+    library.migrate("hashing:64", version="next")
+    library.process_all()
+    somebody = person(served)
+    asked: dict[str, Any] = {"q": "tea", "version": "hashing-256", "other": "next"}
+    assert "hits are found by both versions" in read(somebody, "/ui/search", **asked).text
+    for model in library.models:
+        model.provider._gates.shut(ProviderUnavailable("answers 503"))
+    page = read(somebody, "/ui/search", **asked | {"q": "hills"}).text
+    assert page.count("Only words were searched") == 1
+    assert "Not compared with next : words find the same with every version" in page
+    assert "hits are found by both versions" not in page
 
 
 def test_the_bar_of_a_hit_adds_up(library: Evervec, served: Served) -> None:
@@ -183,4 +209,4 @@ def test_the_copied_programs_find_what_the_page_finds(
 
 
 def test_an_empty_store_says_how_to_begin(served: Served) -> None:
-    assert "evervec add" in read(person(served), "/ui/search").text
+    assert "add --no-embed note" in read(person(served), "/ui/search").text

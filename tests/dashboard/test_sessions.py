@@ -204,7 +204,8 @@ def test_a_bomb_of_cookies_is_refused(served: Served) -> None:
 def test_a_notice_stays_text_in_one_header(served: Served) -> None:
     """A notice goes through a cookie to the next page."""
     someone = person(served)
-    for hostile in ("a%0d%0aSet-Cookie:x=y", "<script>alert(1)</script>", "%00%ff", "%ud800"):
+    texts = ("a%0d%0aSet-Cookie:x=y", "<script>alert(1)</script>", "%00%ff", "%ud800")
+    for hostile in (*texts, *(f"bad:{text}" for text in texts), *(f"{text}:bad" for text in texts)):
         someone.http.cookies.set("evervec_notice", hostile)
         answer = someone.get("/")
         assert answer.status_code == 200

@@ -40,7 +40,7 @@ def admin(served: Served) -> Person:
 
 
 def test_an_empty_page_says_how_to_begin(served: Served, admin: Person) -> None:
-    assert "evervec attach articles" in admin.get("/ui/tables").text
+    assert "attach articles --text body" in admin.get("/ui/tables").text
 
 
 def test_state_and_what_was_given_are_shown(

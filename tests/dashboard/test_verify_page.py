@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from evervec.model.verification import VerifyRun
 from evervec.server.verification import LOST_SECONDS, Verifications
 from evervec.stores import notes
 from support.dashboard import Person, person
+from support.held_verify import Held
 from support.processes import until
 from support.service import Serve, Served
 
@@ -49,25 +50,6 @@ def ended(served: Served, scope: str | None) -> VerifyRun:
 @pytest.fixture
 def writer(served: Served) -> Person:
     return person(served, served.key("default", "writer"))
-
-
-class Held:
-    """A verification that does not go on until the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began = threading.Event()
-        self.go_on = threading.Event()
-        original = Evervec.verify
-
-        def verify(ev: Evervec, *args: Any, progress: Callable[[int], object], **options: Any):  # type: ignore[no-untyped-def]
-            def slow(count: int) -> None:
-                self.began.set()
-                self.go_on.wait(60)
-                progress(count)
-
-            return original(ev, *args, progress=slow, **options)
-
-        monkeypatch.setattr(Evervec, "verify", verify)
 
 
 @pytest.fixture
@@ -111,6 +93,36 @@ def test_a_cell_is_repaired_alone(served: Served, ev: Evervec, writer: Person) -
     ev.process_all()
     left = {tally.kind: tally.missing for tally in ev.verify().by}
     assert left == {"note": 0, "page": 2}
+
+
+def test_records_that_failed_are_not_to_be_repaired_but_to_be_looked_at(
+    served: Served, ev: Evervec, writer: Person
+) -> None:
+    for n in range(3):
+        ev.add("note", f"note {n}", id=str(n))
+    for job in ev.queue.claim(3):
+        ev.queue.fail(job, "no such model", permanent=True)
+    writer.send(RUN)
+    ended(served, "default")
+    page = writer.get("/ui/verify").text
+    assert ">Repair</button>" not in page
+    assert 'href="/ui/failures?kind=note" title="their jobs are dead letters">failed</a>' in page
+
+
+def test_checks_of_two_versions_are_not_called_records(
+    served: Served, ev: Evervec, writer: Person
+) -> None:
+    ev.add("note", "tea", id="1")
+    ev.process_all()
+    writer.send(RUN)
+    ended(served, "default")
+    assert "<dd>1 record in " in writer.get("/ui/verify").text
+    ev.migrate("hashing:64", version="next")
+    ev.process_all()
+    writer.send(RUN)
+    ended(served, "default")
+    shown = writer.get("/ui/verify").text
+    assert "<dd>2 checks, one for each record and embedding version in " in shown
 
 
 def test_a_repair_of_everything_is_confirmed_and_recorded(

@@ -1,6 +1,7 @@
 """The versions page: a change of the model is watched by all, and made by admins."""
 
 import asyncio
+import json
 import threading
 from contextlib import suppress
 from types import SimpleNamespace
@@ -84,6 +85,34 @@ def test_a_change_is_cancelled(ev: Evervec, admin: Person) -> None:
     begun(ev, admin)
     assert "is given up" in said(admin, "/ui/versions/cancel", version="next", confirm="next")
     assert ev.migration() is None
+
+
+def test_what_fails_with_both_models_does_not_hold_up_the_switch(
+    ev: Evervec, admin: Person
+) -> None:
+    list(ev.add_many("note", [{"id": n, "text": f"another {n}"} for n in (100, 101)]))
+    for job in ev.queue.claim(10):
+        ev.queue.fail(job, "no such model", permanent=True)
+    begun(ev, admin)
+    while ev._lifecycle.step():
+        pass
+    for job in ev.queue.claim(100):
+        if int(job.record_id) >= 100:
+            ev.queue.fail(job, "no such model", permanent=True)
+        else:
+            ev.queue.release(job)
+    ev.process_all()
+    until(ev, lambda: "the switch loses nothing" in page(admin).text)
+    text = page(admin).text
+    assert "2 records fail with both models" in text
+    assert "Still lacks 0 records that the old version has" in text
+    assert "retry them before the switch" not in text
+
+
+def test_the_versions_can_be_downloaded(admin: Person) -> None:
+    (row,) = admin.get("/ui/versions", format="ndjson").text.splitlines()
+    assert json.loads(row)["kind"] == "note"
+    assert admin.get("/ui/versions", format="csv").text.startswith("kind,name,model,")
 
 
 def test_an_incomplete_version_is_switched_to_only_by_force(ev: Evervec, admin: Person) -> None:

@@ -1,5 +1,6 @@
 """Workers: who works, and pausing them, the queue and the provider."""
 
+import re
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ def test_no_worker_is_said_with_the_command_that_starts_one(ev: Evervec, admin: 
     ev.add("note", "a", id="1")
     text = admin.read("/ui/workers").text
     assert "No worker was seen in the last hour, and 1 job waits" in text
-    assert "evervec worker" in text
+    assert re.search(r"evervec --store=\S+ worker", text)
 
 
 def test_workers_are_listed_with_what_they_do(ev: Evervec, admin: Operator) -> None:
@@ -50,14 +51,13 @@ def test_one_worker_is_paused_and_resumed(ev: Evervec, admin: Operator) -> None:
 
 
 def test_a_tenant_sees_neither_hosts_nor_the_work_for_others(ev: Evervec, served: Served) -> None:
-    ev.store.workers.beat("secret-host:1", version="1", held=31, done=1234)
+    ev.store.workers.beat("secret-host:1", version="1", held=31, done=876_543_210)
     for role in ("reader", "writer"):
         person = Operator(served, served.key("other", role))
         for format in ("html", "csv"):
             text = person.get("/ui/workers", **({"format": "csv"} if format == "csv" else {})).text
             assert "secret-host" not in text
-            assert "1234" not in text
-            assert "1,234" not in text
+            assert "876543210" not in text.replace(",", "")
         (row,) = person.rows("/ui/workers")
         assert (row["held"], row["done"]) == (0, 0)
         fields: dict[str, Any] = {"worker": "secret-host:1"}
@@ -114,9 +114,14 @@ def test_a_provider_that_is_away_is_said_and_probed_at_once(memory: World, serve
     assert "internal.example" not in writer.get("/ui/workers").text
     assert writer.send("/ui/provider/probe").status_code == 403
     assert "is still not available" in admin.act("/ui/provider/probe", next="/ui/workers")
+    shown = admin.http.get(admin.send("/ui/provider/probe").headers["location"]).text
+    assert '<p class="notice bad" role="alert">hashing hashing-64 is still not available' in shown
+    (entry, *_) = admin.rows("/ui/audit", action="provider.probe")
+    assert entry["outcome"] == "failed: 1 of 1 provider not available"
     assert ev.queue.stats().gate is not None
     away = False
     assert "answered: embedding resumes" in admin.act("/ui/provider/probe")
+    assert admin.rows("/ui/audit", action="provider.probe")[0]["outcome"] == "done"
     assert ev.queue.stats().gate is None
     assert admin.act("/ui/provider/probe") == "No provider is paused."
     assert ev.process_all().succeeded == 1  # although the pause is not over

@@ -94,7 +94,7 @@ class Operator(Person):
         answer = self.send(path, **fields)
         assert answer.status_code == 303, answer.text
         shown = self.http.get(answer.headers["location"])
-        found = re.search(r'<p class="notice" role="status">(.*?)</p>', shown.text, re.DOTALL)
+        found = re.search(r'<p class="notice[^"]*" role="\w+">(.*?)</p>', shown.text, re.DOTALL)
         assert found is not None, shown.text
         return Shown(found[1]).text
 

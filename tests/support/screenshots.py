@@ -16,7 +16,7 @@ from support.browser import Running, running_browser
 from support.service import serving
 from support.showcase import showcase
 
-_COLOURS = 128
+_COLOURS = 256
 _DESK = {"width": 1280, "height": 860}
 _PHONE = {"width": 390, "height": 780}
 _VIEWS: dict[str, dict[str, Any]] = {

@@ -37,7 +37,7 @@ _OPTIONS = (
     click.option("--kind", help="Only of this kind."),
     click.option("--prefix", help="Only if the record's id begins with this."),
     click.option("--error", metavar="TEXT", help="Only if this is in the error."),
-    click.option("--fingerprint", help="Only of this group of failures."),
+    click.option("--fingerprint", help="Only of this group of failures; several with commas."),
     click.option("--worker", help="Only if this worker claimed it last."),
     click.option("--older-than", metavar="TIME", help="Only if so long in its status, e.g. 1h."),
     click.option("--newer-than", metavar="TIME", help="Only if at most so long in its status."),

@@ -6,13 +6,14 @@ bounded, alerts of the last housekeeping, groups of failures, versions and worke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from evervec.errors import StoreClosed, StoreError
 from evervec.indexes.base import Index
 from evervec.maintenance.alerts import Alerts
 from evervec.model.basics import as_datetime
+from evervec.model.failures import MOST_OPEN, FailureGroup, reasons_of
 from evervec.model.history import EVERY_TENANT
 from evervec.model.reports import Gate, Sentence, WorkerState
 from evervec.model.wording import clock_time, counted, duration, shortened
@@ -27,12 +28,16 @@ LEVELS = ("bad", "warn", "info", "ok")
 ALIVE_SECONDS = 60.0
 """a worker that was not seen for so long counts as gone"""
 _PUSH_SECONDS = 180
+_SHORT_PAUSE = 60.0
+"""a provider's pause that the pace of the last minutes includes"""
 _GROUPS = 3
+_GROUPS_READ = 50
+_LONGEST_REASON = 80
 _MANY = 1000
 """open jobs for which the time left is told"""
 _LONGEST = 200
 _ALERTS = {
-    "index": "bad", "tables": "bad", "lag": "warn", "streams": "warn", "streams waiting": "bad",
+    "index": "bad", "lag": "warn", "streams": "warn", "streams waiting": "bad",
     "streams unfollowed": "warn", "transaction": "warn",
 }  # fmt: skip
 """the alerts that become sentences, and how bad they are; others are told from what they are about"""
@@ -62,6 +67,9 @@ class Summary:
         self._now = self._store.now()
         self._backlog = self._store.jobs.backlog(self._tenant)
         self._workers = self._store.workers.all()
+        self._paused_tenants = self._store.jobs.paused_tenants()
+        self._shut = list(self._gates())
+        self._noun = self._job_noun()
         found = [
             *self._providers(), *self._raised(), *self._unworked(), *self._attached(),
             *self._paused(), *self._failures(), *self._quotas(), *self._lost_workers(),
@@ -71,20 +79,30 @@ class Summary:
 
     # what keeps work from being done
     def _providers(self) -> Iterator[Sentence]:
-        for name, gate in self._gates():
-            who = "The embedding provider" if self._discreet else name
-            reason = "" if self._discreet else f": {shortened(gate.reason, _LONGEST)}"
-            since = clock_time(gate.since, self._now)
-            if gate.state == "outage":
-                text = f"{who} is unavailable since {since}{reason}; {self._wait()}; none is lost."
-                yield self._sentence("bad", "provider", text, gate.since)
+        alike: dict[tuple[str, str], list[tuple[str, Gate]]] = {}
+        for name, gate in self._shut:
+            alike.setdefault((gate.state, gate.reason), []).append((name, gate))
+        waiting = f"; {self._wait()}"  # said once: it is not known of each provider
+        for (state, said), shut in alike.items():
+            one = self._discreet or len(shut) == 1
+            who = "The embedding provider" if self._discreet else _listed([n for n, _ in shut])
+            reason = "" if self._discreet else f": {shortened(said, _LONGEST)}"
+            began = min(gate.since for _, gate in shut)
+            if state == "outage":
+                since = clock_time(began, self._now)
+                lost = "; none is lost" if waiting else ""
+                text = f"{who} {'is' if one else 'are'} unavailable since {since}{reason}{waiting}{lost}."
+                yield self._sentence("bad", "provider", text, began)
             else:
-                left = duration(max(0.0, gate.until - self._now))
-                text = f"{who} asked for a pause of {left} more{reason}; {self._wait()}."
-                yield self._sentence("warn", "provider", text, gate.since)
+                left = duration(max(0.0, max(gate.until for _, gate in shut) - self._now))
+                text = f"{who} asked for a pause of {left} more{reason}{waiting}."
+                yield self._sentence("warn", "provider", text, began)
+            if self._discreet:
+                break
+            waiting = ""
         if self._capped is not None:
             why = "its daily cap is reached" if self._discreet else self._capped
-            yield self._sentence("warn", "provider", f"Embedding is paused: {why}; {self._wait()}.")
+            yield self._sentence("warn", "provider", f"Embedding is paused: {why}{waiting}.")
 
     def _gates(self) -> Iterator[tuple[str, Gate]]:
         """The shut gates, by provider and model, of all versions of the store."""
@@ -111,7 +129,7 @@ class Summary:
             )  # fmt: skip
 
     def _paused(self) -> Iterator[Sentence]:
-        paused = self._store.jobs.paused_tenants()
+        paused = self._paused_tenants
         if EVERY_TENANT in paused:
             text = f"The queue is paused; {self._wait()}."
             yield self._sentence("warn", "queue", text, hint="resume it with `evervec resume`")
@@ -164,17 +182,19 @@ class Summary:
         failed = self._backlog.failed
         if not failed:
             return
-        groups = self._store.failures.groups(
-            self._tenant, kind=None, dismissed=False, limit=_GROUPS
+        found = self._store.failures.groups(
+            self._tenant, kind=None, dismissed=True, limit=_GROUPS_READ
         )
-        parts = [
-            f"{g.open:,}{'+' * (g.open >= 1000)} of {g.kind}: {shortened(g.message, 80)}"
-            for g in groups
-            if g.open
-        ]
+        groups = [group for group in found if group.open]
+        reasons = reasons_of(groups)
+        parts = [_reason(reason) for reason in reasons[:_GROUPS]]
+        if more := len(reasons) - _GROUPS:
+            parts += [f"{more} more reason{'s' * (more > 1)}"] if more > 0 else []
         why = "" if self._discreet or not parts else f" ({'; '.join(parts)})"
-        text = f"{_capital(_many(failed, 'record'))} failed and {_wait_verb(failed)} for you{why}."
-        since = min((g.first_seen.timestamp() for g in groups), default=None)
+        text = f"{_capital(self._count(failed))} failed and {_wait_verb(failed)} for you{why}."
+        since = None
+        if groups and len(found) < _GROUPS_READ:  # otherwise another may be older
+            since = min(group.first_seen.timestamp() for group in groups)
         yield self._sentence("bad", "failures", text, since, "see `evervec failures`")
 
     def _lost_workers(self) -> Iterator[Sentence]:
@@ -222,10 +242,20 @@ class Summary:
             yield self._sentence("info", "index", text)
 
     def _time_left(self, jobs: int) -> str:
-        """At the pace of the last minutes."""
+        """At the pace of the last minutes, which says nothing once jobs are held up."""
+        if self._are_held_up() or not done_since(self._store, _PUSH_SECONDS):
+            return ""
         if pace := jobs_per_second(self._store):
             return f", about {duration(jobs / pace)} at the present pace"
         return ""
+
+    def _are_held_up(self) -> bool:
+        if self._capped is not None or EVERY_TENANT in self._paused_tenants:
+            return True
+        if any(g.state == "outage" or g.until > self._now + _SHORT_PAUSE for _, g in self._shut):
+            return True
+        alive = [worker for worker in self._workers if self._is_alive(worker)]
+        return bool(alive) and all(worker.paused for worker in alive)
 
     def _waiting(self) -> Iterator[Sentence]:
         open_jobs = self._backlog.pending + self._backlog.processing
@@ -252,9 +282,17 @@ class Summary:
     def _is_alive(self, worker: WorkerState) -> bool:
         return self._now - worker.seen_at.timestamp() < ALIVE_SECONDS
 
+    def _job_noun(self) -> str:
+        """What to call a job: a record has one for each version that is kept up to date."""
+        kept = [c.kind for c in self._store.versions.collections() if c.state != "retired"]
+        return "record" if len(kept) == len(set(kept)) else "job"
+
+    def _count(self, jobs: int) -> str:
+        return _many(jobs, self._noun)
+
     def _wait(self, count: int | None = None) -> str:
         jobs = self._backlog.pending if count is None else count
-        return f"{_many(jobs, 'record')} {_wait_verb(jobs)}" if jobs else "nothing waits"
+        return f"{self._count(jobs)} {_wait_verb(jobs)}" if jobs else "nothing waits"
 
     def _sentence(
         self, level: str, topic: str, text: str, since: float | None = None, hint: str | None = None
@@ -273,3 +311,17 @@ def _capital(text: str) -> str:
 
 def _wait_verb(count: int) -> str:
     return "waits" if count == 1 else "wait"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names, the last after an "and"."""
+    shown = [*names[:_GROUPS], *([f"{len(names) - _GROUPS} more"] if len(names) > _GROUPS else [])]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def _reason(groups: Sequence[FailureGroup]) -> str:
+    """Why some failed, for example "25 of note and page: no such model"."""
+    cut_off = any(group.open >= MOST_OPEN for group in groups)
+    count = f"{sum(group.open for group in groups):,}{'+' * cut_off}"
+    kinds = _listed(sorted({group.kind for group in groups}))
+    return f"{count} of {kinds}: {shortened(groups[0].title, _LONGEST_REASON)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -25,8 +26,15 @@ _VARYING = (
     (re.compile(r"(?:\b[A-Za-z]:)?(?<![\w.])[\\/][\w.-]+(?:[\\/][\w.-]*)+"), "PATH"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "ID"),
     (re.compile(r"\b[0-9a-fA-F]{8,}\b"), "HEX"),
-    # not the numbers that name an error
-    (re.compile(r"(?<!HTTP )(?<!status )(?<!Errno )\b[^\W\d]*\d\w*(?:[.,:]\d\w*)*"), "N"),
+    # not the numbers that name an error or an encoding
+    (
+        re.compile(
+            r"(?<!HTTP )(?<!status )(?<!Errno )(?<!UTF-)(?<!utf-)\b(?!(?:utf|UTF)(?:8|16|32)\b)"
+            r"(?!(?:(?<=answered )|(?<=answers )|(?<=code )|(?<=code: ))[1-5]\d\d\b)"
+            r"[^\W\d]*\d\w*(?:[.,:]\d\w*)*"
+        ),
+        "N",
+    ),
 )
 
 
@@ -60,6 +68,11 @@ class FailureGroup:
     """how often it failed in each ten minutes of the last day, the earliest first"""
     dismissed_at: datetime | None = None
     """when it was dismissed; it is shown again once it fails after that"""
+
+    @property
+    def title(self) -> str:
+        """The latest message in one line, with its numbers and names."""
+        return " ".join(_first_line(self.example).split())[:LONGEST_MESSAGE] or self.message
 
 
 @dataclass(slots=True)
@@ -96,11 +109,23 @@ class Failing:
 def common_message(error: str) -> str:
     """What an error has in common with errors like it: its first line without numbers, ids, quoted
     texts and paths."""
-    lines = error[:_LONGEST_READ].split("\n")
-    text = next((line for line in lines if line.strip()), "")
+    text = _first_line(error[:_LONGEST_READ])
     for pattern, placeholder in _VARYING:
         text = pattern.sub(placeholder, text)
     return " ".join(text.split())[:LONGEST_MESSAGE]
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.split("\n") if line.strip()), "")
+
+
+def reasons_of(groups: Iterable[FailureGroup]) -> list[list[FailureGroup]]:
+    """The groups of each message, whatever their tenants, kinds and models: those with the most
+    dead letters first, the latest message first in each."""
+    alike: dict[str, list[FailureGroup]] = {}
+    for group in sorted(groups, key=lambda group: group.last_seen, reverse=True):
+        alike.setdefault(group.message, []).append(group)
+    return sorted(alike.values(), key=lambda found: -sum(group.open for group in found))
 
 
 @lru_cache(maxsize=1024)

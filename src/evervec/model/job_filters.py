@@ -29,7 +29,8 @@ class JobFilter:
     error: str | None = None
     """a part of the error, in upper or lower case"""
     fingerprint: str | None = None
-    """that of a group of failures; the jobs are its dead letters"""
+    """that of a group of failures, or several with commas between them; the jobs are their dead
+    letters"""
     worker: str | None = None
     """the worker that claimed it last"""
     older_than: timedelta | float | None = None
@@ -55,6 +56,14 @@ class JobFilter:
             value.encode()
         except UnicodeEncodeError:
             raise InvalidArgument(f"{name} is not valid Unicode") from None
+
+    @property
+    def fingerprints(self) -> tuple[str | None, ...]:
+        """Those of the groups, each once; None alone: whatever the group."""
+        if self.fingerprint is None:
+            return (None,)
+        given = (each.strip() for each in self.fingerprint.split(","))
+        return tuple(dict.fromkeys(filter(None, given)))
 
     @property
     def statuses(self) -> tuple[Status, ...]:

@@ -299,6 +299,8 @@ class Audited:
     target: str
     changed: bool = True
     """False: the action changed nothing. Repetitions are then counted, whatever their target."""
+    outcome: str = "done"
+    """another one if it was done without success"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +353,7 @@ class View:
     async def audited(self, action: str, target: str = "") -> AsyncIterator[Audited]:
         """Write an audit entry for the block, which may add to its target. Client errors (4xx)
         change nothing and leave no entry."""
-        outcome, entry = "done", Audited(target)
+        entry = Audited(target)
         try:
             yield entry
         except Exception as error:
@@ -359,11 +361,10 @@ class View:
             status = problem_of(error, self.caller).status_code if known else 500
             if status < 500:
                 raise
-            outcome = f"failed ({status})"
             with suppress(EvervecError):
-                await self.audit(action, entry.target, outcome)
+                await self.audit(action, entry.target, f"failed ({status})")
             raise
-        await self.audit(action, entry.target, outcome, changed=entry.changed)
+        await self.audit(action, entry.target, entry.outcome, changed=entry.changed)
 
     async def audit(
         self, action: str, target: str, outcome: str = "done", *, changed: bool = True

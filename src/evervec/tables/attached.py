@@ -145,10 +145,13 @@ class AttachedTables(ABC, Generic[Found]):
                 "up: attach it with the columns of its primary key, or of a unique index without "
                 "conditions"
             )
-        if missing := sorted(set(self._wanted_triggers(table)) - enabled.keys()):
+        wanted = set(self._wanted_triggers(table))
+        if missing := sorted(wanted - enabled.keys()):
+            are_all = len(missing) == len(wanted)
+            lacks = "triggers that follow it" if are_all else f"trigger {', '.join(missing)}"
             return (
-                f"{name} lacks the trigger {', '.join(missing)}, so changes are missed (a table "
-                f"that is rebuilt loses its triggers): {again(name)}"
+                f"{name} lacks the {lacks}, so changes are missed (a table that is rebuilt loses "
+                f"its triggers): {again(name)}"
             )
         if off := sorted(trigger for trigger, fires in enabled.items() if not fires):
             return (

@@ -158,9 +158,13 @@ def _polylines(frame: _Frame, series: Sequence[Series]) -> Markup:
         for n, value in [*enumerate(each.values), (0, None)]:
             if value is not None:
                 run.append(f"{frame.x(n + 0.5):.1f},{frame.y(value):.1f}")
+            elif len(run) == 1:
+                x, _, y = run.pop().partition(",")
+                found.append(
+                    Markup('<circle class="{}" cx="{}" cy="{}" r="3.5"/>').format(each.tone, x, y)
+                )
             elif run:
-                # a single point is drawn as a dot by its round cap
-                points = " ".join(run if len(run) > 1 else run * 2)
+                points = " ".join(run)
                 found.append(
                     Markup('<polyline class="line {}" points="{}"/>').format(each.tone, points)
                 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from evervec.model.basics import read_duration
 from evervec.model.job_filters import JobFilter
 from evervec.model.jobs import Status
-from evervec.server.dashboard.filter_bar import Line, Qualifier
+from evervec.server.dashboard.filter_bar import Line, Qualifier, term
 from evervec.server.dashboard.words import clipped, spoken_list
 
 _AGE = "must be an age such as >1h, <10min or 1h..2d"
@@ -47,7 +47,7 @@ _EVERYONE = (
     Qualifier("kind", "kind of record", "kind:note"),
     Qualifier("id", "beginning of the record's id", "id:42"),
     Qualifier("age", "time since the job's last change of state", "age:>1h", _check_age),
-    Qualifier("group", "failures with the same fingerprint", "group:3f2a91c0"),
+    Qualifier("group", "failures with the same fingerprint; several with commas", "group:3f2a91c0"),
 )  # fmt: skip
 _ADMINS = (
     Qualifier("error", "text in the error", "error:timeout"),
@@ -78,16 +78,29 @@ def filter_of(line: Line) -> JobFilter:
     )
 
 
-def suggestions(line: Line, kinds: Iterable[str]) -> list[str]:
-    """Whole lines that say one thing more than this one."""
-    offered = {
+def offered(
+    kinds: Iterable[str], groups: Iterable[str], workers: Iterable[str]
+) -> dict[str, list[str]]:
+    """Values to suggest, by qualifier."""
+    return {
         "status": [str(status) for status in Status],
         "kind": list(kinds)[:_SUGGESTED_KINDS],
         "age": list(_SUGGESTED_AGES),
+        "group": list(groups),
+        "worker": list(workers),
     }
+
+
+def terms(offers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """What can be typed, by qualifier."""
+    return {name: [term(name, value) for value in values] for name, values in offers.items()}
+
+
+def suggestions(line: Line, offers: Mapping[str, Iterable[str]]) -> list[str]:
+    """Whole lines that say one thing more than this one."""
     return [
         line.with_(**{name: value})
-        for name, values in offered.items()
+        for name, values in offers.items()
         if name not in line.values
         for value in values
     ]

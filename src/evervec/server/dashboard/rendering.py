@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
@@ -24,6 +24,7 @@ from evervec.server.dashboard.session import (
     cookies_of,
     form_token,
     new_visitor,
+    notice_of,
     session_of,
     set_session,
     theme_of,
@@ -66,7 +67,7 @@ _PARTS = 500
 """parts of a page between two checks of the deadline"""
 _FILTERS = (
     "number", "duration", "lapse", "ago", "moment", "clock", "precise", "size", "money", "clipped",
-    "count", "upto",
+    "count", "upto", "coded",
 )  # fmt: skip
 
 
@@ -127,7 +128,7 @@ def _context(scope: Scope, caller: Caller | None, values: Values) -> Values:
         ],
         "form_token": form_token(session) if session else "",
         "theme": theme_of(scope),
-        "notice": unquote(cookies_of(headers_of(scope)).get(NOTICE, "")),
+        "notice": notice_of(scope),
         "release": release(),
         "tenant": dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("tenant"),
         **values,

@@ -35,6 +35,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from evervec.model.deadlines import check
 from evervec.server.access import View
+from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.live import Live
 from evervec.server.dashboard.paths import SIGN_IN, address_of, is_page, local_address, root_of
 from evervec.server.dashboard.rendering import (
@@ -44,7 +45,7 @@ from evervec.server.dashboard.rendering import (
     page,
     render_live,
 )
-from evervec.server.dashboard.session import NOTICE, check_form, set_preference
+from evervec.server.dashboard.session import Level, check_form, set_notice
 from evervec.server.dashboard.tables import Table, download
 from evervec.server.problems import Problem, answer_problem, problem_of
 from evervec.server.requests import (
@@ -73,10 +74,13 @@ _LONGEST_NOTICE = 300
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcome of an action that leads to another page than the one with the form."""
+    """The outcome of an action that leads to another page than the one with the form, or that did
+    not do what was asked."""
 
     notice: str
-    address: str
+    address: str = ""
+    """of the next page; empty: the one with the form"""
+    level: Level = "good"
 
 
 class Form:
@@ -170,11 +174,10 @@ def _sign(endpoint: Callable[..., Any], handler: Callable[..., Any], without: st
 
 def redirect(scope: Scope, done: str | Done, back: str = "") -> Response:
     """Lead to the next page, which says what was done."""
-    notice = done if isinstance(done, str) else done.notice
-    address = local_address(scope, back if isinstance(done, str) else done.address)
-    response = RedirectResponse(address, 303, PAGE_HEADERS)
-    if notice:
-        set_preference(response, scope, NOTICE, quote(notice[:_LONGEST_NOTICE]))
+    done = Done(done) if isinstance(done, str) else done
+    response = RedirectResponse(local_address(scope, done.address or back), 303, PAGE_HEADERS)
+    if done.notice:
+        set_notice(response, scope, done.level, done.notice[:_LONGEST_NOTICE])
     return response
 
 
@@ -200,6 +203,10 @@ async def read_form(request: Request) -> Form:
 
 async def _respond(view: View, template: str, make: Callable[[], Awaitable[Values]]) -> Response:
     scope = view.request.scope
+
+    async def values_of() -> Values:
+        return {"cli": cli(view), **await make()}
+
     if _STREAM in headers_of(scope).get("accept", ""):
         live: Live = view.request.app.state.live
         # what a page shows depends on these alone
@@ -207,11 +214,11 @@ async def _respond(view: View, template: str, make: Callable[[], Awaitable[Value
         live.check(view.caller.tenant, key)
 
         async def render() -> str:
-            return await view.run(render_live, template, scope, view.caller, await make())
+            return await view.run(render_live, template, scope, view.caller, await values_of())
 
         stream = live.stream(view.caller.tenant, key, render)
         return StreamingResponse(stream, media_type=_STREAM, headers=PAGE_HEADERS)
-    values = await make()
+    values = await values_of()
     problem: Problem | None = values.get("problem")
     if format := _format(view.request):
         if problem is not None:

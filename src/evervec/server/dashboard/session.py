@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
@@ -33,6 +33,8 @@ _SECURE_NAME = f"__Host-{NAME}"
 THEME = "evervec_theme"
 THEMES = ("light", "dark", "system")
 NOTICE = "evervec_notice"
+Level = Literal["good", "warn", "bad"]
+"""how bad a notice is"""
 _NOTICE_SECONDS = 20
 _SAME_SITE: Literal["lax"] = "lax"
 """People send each other links to pages, and "strict" would ask each of them to sign in again.
@@ -133,6 +135,17 @@ def _host_of(origin: str) -> str | None:
 def theme_of(scope: Scope) -> str:
     chosen = cookies_of(headers_of(scope)).get(THEME, "system")
     return chosen if chosen in THEMES else "system"
+
+
+def set_notice(response: Response, scope: Scope, level: Level, text: str) -> None:
+    """Have the next page say what was done."""
+    set_preference(response, scope, NOTICE, quote(f"{level}:{text}"))
+
+
+def notice_of(scope: Scope) -> tuple[Level, str]:
+    """What this page has to say, and how bad it is; an empty text: nothing."""
+    level, _, text = unquote(cookies_of(headers_of(scope)).get(NOTICE, "")).partition(":")
+    return ("bad" if level == "bad" else "warn" if level == "warn" else "good"), text
 
 
 def set_preference(response: Response, scope: Scope, name: str, value: str) -> None:

@@ -45,17 +45,16 @@ def as_python(base: str, asked: Mapping[str, Any], tenant: str | None, with_key:
     )
 
 
-def as_command(asked: Mapping[str, Any], tenant: str | None) -> str:
-    """A command that opens the store itself."""
-    words = ["evervec", "search"]
-    words += [f"--tenant={tenant}"] if tenant else []
+def as_command(asked: Mapping[str, Any], evervec: str) -> str:
+    """A command that opens the store itself, after `evervec` with its options."""
+    words = ["search"]
     words += [f"--kind={kind}" for kind in asked.get("kind", ())]
     for name, option in _OPTIONS.items():
         if name in asked:
             words += [option, str(asked[name])] if option == "-k" else [f"{option}={asked[name]}"]
     words += [f"--filter={part}" for part in _filters(asked.get("filter") or {})]
     # behind `--`, so that a query that begins with a dash is not taken for an option
-    return shlex.join([*words, "--", asked["query"]])
+    return f"{evervec} {shlex.join([*words, '--', asked['query']])}"
 
 
 def _filters(filter: Mapping[str, Any]) -> list[str]:

@@ -85,6 +85,17 @@ def ago(when: datetime | None, now: datetime | None = None) -> str:
     return f"{shown} ago" if seconds > 0 else f"in {shown}"
 
 
+def coded(text: str) -> Markup:
+    """A text whose commands, in backticks, are set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one is not closed
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part)
+        for n, part in enumerate(parts)
+    )
+
+
 def moment(when: datetime | None) -> Markup:
     """A time element that says how long ago it was, with the exact time as its title."""
     if when is None:

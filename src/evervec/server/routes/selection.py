@@ -40,7 +40,10 @@ class JobFilterIn(Given):
         description="a part of the error, in upper or lower case; for platform admins",
     )  # fmt: skip
     fingerprint: str | None = Field(
-        None, min_length=1, max_length=_LONGEST, description="that of a group of failures"
+        None,
+        min_length=1,
+        max_length=_LONGEST,
+        description="that of a group of failures, or several with commas between them",
     )
     worker: str | None = Field(
         None, min_length=1, max_length=_LONGEST,

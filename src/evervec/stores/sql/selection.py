@@ -70,11 +70,13 @@ class Selection(Part):
             conditions.append((f"j.status = '{status.value}'", None))
             if tenant is not None:
                 conditions.append((f"{listed.owner} = $", tenant))
-            order = listed.order
-            if wanted.fingerprint is not None:
-                conditions.append(("j.fingerprint = $", wanted.fingerprint))
+            for fingerprint in wanted.fingerprints:
+                if fingerprint is None:
+                    yield _Window(listed.select, listed.order, conditions)
+                    continue
                 order = "j.fingerprint desc, j.tenant desc, j.job_id desc"  # that of its index
-            yield _Window(listed.select, order, conditions)
+                alike = [*conditions, ("j.fingerprint = $", fingerprint)]
+                yield _Window(listed.select, order, alike)
             return
         below = [] if before is None else [("j.job_id < $", before)]
         yield _Window(listed.select, "j.job_id desc", below)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -13,7 +14,13 @@ from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.dashboard.filter_bar import Line
 from evervec.server.dashboard.job_actions import VERBS, fitting
-from evervec.server.dashboard.job_filter import filter_of, qualifiers, suggestions
+from evervec.server.dashboard.job_filter import (
+    filter_of,
+    offered,
+    qualifiers,
+    suggestions,
+    terms,
+)
 from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Form, Pages, as_json
@@ -26,6 +33,7 @@ router = Pages()
 PAGE = 50
 HIDDEN = frozenset({"token", "record", "version"})
 _MOST_KINDS = 30
+_MOST_OFFERED = 10
 _LONGEST_METADATA = 20_000
 OPERATIONS = {
     Op.EMBED: "embed the record's text",
@@ -46,12 +54,14 @@ def read_line(view: View, text: str) -> Line:
 async def jobs(view: ReaderView, q: str = "", before: Before = None) -> Values:
     line = read_line(view, q)
     kinds = await view.run(_kinds, view)
+    offers = offered(kinds, *await view.run(_offers, view))
     values: Values = {
         "line": line,
         "kinds": kinds,
         "statuses": list(Status),
         "qualifiers": qualifiers(is_admin=view.caller.role is Role.ADMIN),
-        "suggestions": suggestions(line, kinds),
+        "suggestions": suggestions(line, offers),
+        "offers": json.dumps(terms(offers), ensure_ascii=False),
         "before": before,
         "table": None,
     }
@@ -75,6 +85,15 @@ def _kinds(view: View) -> list[str]:
     else:
         found = set(view.ev.store.versions.kinds(view.tenant))
     return sorted(found)[:_MOST_KINDS]
+
+
+def _offers(view: View) -> tuple[list[str], list[str]]:
+    """Groups of failures and workers to suggest; tenants do not see the names of workers."""
+    groups = view.ev.failures(_MOST_OFFERED, all_tenants=view.everyone)
+    fingerprints = list(dict.fromkeys(group.fingerprint for group in groups if group.open))
+    if view.caller.role is not Role.ADMIN:
+        return fingerprints, []
+    return fingerprints, [each.worker for each in view.ev.workers()[:_MOST_OFFERED]]
 
 
 @router.page("/ui/jobs/{id}", "job.html")

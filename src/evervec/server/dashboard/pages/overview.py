@@ -13,6 +13,7 @@ from evervec.model.history import HistoryPoint, sum_points
 from evervec.server.access import ReaderView, View
 from evervec.server.dashboard import charts
 from evervec.server.dashboard.charts import Series
+from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.tables import Table
@@ -72,7 +73,7 @@ async def overview(view: ReaderView, range: Range = "hour") -> Values:
         "drawn": _charts(points, span),
         "table": Table("history", [_row(point) for point in points]),
         "workers": await view.run(_live_workers, view),
-        "begin": _begin(str(view.request.base_url).rstrip("/"), view.caller.key is not None),
+        "begin": _begin(view, str(view.request.base_url).rstrip("/")),
     }
 
 
@@ -83,11 +84,11 @@ def _live_workers(view: View) -> int:
     )
 
 
-def _begin(address: str, needs_key: bool) -> list[tuple[str, str]]:
+def _begin(view: View, address: str) -> list[tuple[str, str]]:
     """Commands that add a first record."""
+    needs_key = view.caller.key is not None
     header = "  -H 'Authorization: Bearer KEY' \\\n" if needs_key else ""
     key = ', "KEY"' if needs_key else ""
-    command = 'echo "The first note" > first.txt\nevervec add note first.txt'
     request = f"""curl -X POST {address}/v1/records \\
 {header}  -H 'Content-Type: application/json' \\
   -d '{{"kind": "note", "text": "The first note"}}'"""
@@ -95,7 +96,12 @@ def _begin(address: str, needs_key: bool) -> list[tuple[str, str]]:
 
 client = evervec.Client("{address}"{key})
 client.add("note", "The first note")"""
-    return [("On the command line", command), ("Over HTTP", request), ("In Python", program)]
+    found = [("Over HTTP", request), ("In Python", program)]
+    if evervec := cli(view):
+        # without embedding it here: this process may have another model than the service
+        command = f'echo "The first note" > first.txt\n{evervec} add --no-embed note first.txt'
+        found.insert(0, ("On the command line", command))
+    return found
 
 
 def _is_empty(view: View) -> bool:

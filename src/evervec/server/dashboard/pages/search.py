@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +12,10 @@ from evervec.errors import InvalidArgument
 from evervec.facade import Evervec
 from evervec.model.explanations import Explanation
 from evervec.model.records import Hit, Hits
+from evervec.search.matched_words import matched_words
 from evervec.server.access import ReaderView, View
 from evervec.server.dashboard import snippets
+from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.excerpts import Excerpt, Surrounded, excerpt, surrounded
 from evervec.server.dashboard.filter_form import TESTS
 from evervec.server.dashboard.paths import base_address
@@ -20,6 +23,7 @@ from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.search_form import MOST_HITS, SearchForm
 from evervec.server.dashboard.tables import Table
+from evervec.server.dashboard.words import clipped
 from evervec.server.problems import Problem
 from evervec.stores.values import Collection
 
@@ -40,6 +44,12 @@ class ShownHit:
     why: Explanation
     places: list[tuple[int, int]]
     """of the matched words in its text"""
+    title: str
+    """what it is called on the page, clipped"""
+    title_places: list[tuple[int, int]]
+    """of the matched words in its title"""
+    words: list[str]
+    """the matched words, each once"""
     excerpt: Excerpt
     parts: list[tuple[str, float, str]]
     """of the bar: name, size and tone"""
@@ -101,28 +111,32 @@ def _versions(collections: Sequence[Collection]) -> dict[str, str]:
 
 
 def _search(ev: Evervec, asked: Mapping[str, Any], other: str) -> list[Side]:
-    search = partial(ev.search, explain=True)
+    search, query = partial(ev.search, explain=True), asked["query"]
     first = search(**asked)
     if not other or asked.get("mode") == "text":
-        return [_side(ev, "", first, None)]
+        return [_side(ev, query, "", first, None)]
     second = search(**{**asked, "version": other})
+    if first.via == second.via == "text":  # words find the same, whatever the version
+        return [_side(ev, query, "", first, None)]
     return [
-        _side(ev, asked.get("version", ""), first, second),
-        _side(ev, other, second, first),
+        _side(ev, query, asked.get("version", ""), first, second),
+        _side(ev, query, other, second, first),
     ]
 
 
-def _side(ev: Evervec, name: str, hits: Hits, others: Hits | None) -> Side:
+def _side(ev: Evervec, query: str, name: str, hits: Hits, others: Hits | None) -> Side:
     places = {(hit.kind, hit.id): n for n, hit in enumerate(others or (), 1)}
     shown = []
     for place, hit in enumerate(hits, 1):
         assert hit.explanation is not None
         there = places.get((hit.kind, hit.id))
-        shown.append(_shown(ev, place, hit, hit.explanation, there))
+        shown.append(_shown(ev, query, place, hit, hit.explanation, there))
     return Side(name, shown, hits.via, hits.version, hits.rerank_error)
 
 
-def _shown(ev: Evervec, place: int, hit: Hit, why: Explanation, there: int | None) -> ShownHit:
+def _shown(
+    ev: Evervec, query: str, place: int, hit: Hit, why: Explanation, there: int | None
+) -> ShownHit:
     places = [(word.start, word.end) for word in why.matched]
     total = sum(why.parts.values())
     factor = why.weight_factor * why.age_factor
@@ -137,7 +151,13 @@ def _shown(ev: Evervec, place: int, hit: Hit, why: Explanation, there: int | Non
             around = surrounded(record.text, why.start, why.end, _AROUND)
     moved = None if there is None else there - place
     cut = excerpt(hit.text, places, _EXCERPT)
-    return ShownHit(place, hit, why, places, cut, parts, around, moved)
+    title = clipped(hit.title or hit.id)
+    in_title = matched_words(query, title) if hit.title else ()
+    found = dict.fromkeys(each.word for each in (*in_title, *why.matched))
+    return ShownHit(
+        place, hit, why, places, title, [(each.start, each.end) for each in in_title], list(found),
+        cut, parts, around, moved,
+    )  # fmt: skip
 
 
 def _row(shown: ShownHit) -> dict[str, Any]:
@@ -153,9 +173,11 @@ def _copies(view: View, asked: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The search for other programs: an id, a name and the text of each."""
     base, has_key = base_address(view.request.scope), view.caller.key is not None
     tenant = view.tenant if view.tenant != view.caller.tenant else None
-    named = view.tenant if view.tenant != "default" else None
+    if (evervec := cli(view)) is None:  # where the store is, is for the person to know
+        named = [f"--tenant={view.tenant}"] if view.tenant != "default" else []
+        evervec = shlex.join(["evervec", *named])
     return [
         ("curl", "curl", snippets.as_curl(base, asked, tenant, has_key)),
         ("python", "Python", snippets.as_python(base, asked, tenant, has_key)),
-        ("cli", "Command line", snippets.as_command(asked, named)),
+        ("cli", "Command line", snippets.as_command(asked, evervec)),
     ]

@@ -46,6 +46,7 @@ async def verify(view: ReaderView) -> Values:
         "rate": run.rate(found.now) if run else None,
         "left": run.seconds_left(found.now) if run else None,
         "result": result,
+        "several": await view.run(_has_several_versions, view),
         "wrong": result is not None and result.wrong,
         "rows": Table("verify", result.kinds if result else ()),
         "faults": FAULTS,
@@ -53,6 +54,14 @@ async def verify(view: ReaderView) -> Values:
         "when": as_datetime,
         "what": repair_target(run.kind, run.faults) if run else "",
     }
+
+
+def _has_several_versions(view: View) -> bool:
+    """Whether a kind has more than one: its records are checked for each."""
+    versions = view.ev.store.versions
+    found = versions.collections() if view.everyone else versions.collections_of(view.tenant)
+    kinds = [c.kind for c in found if c.state != "retired"]
+    return len(kinds) > len(set(kinds))
 
 
 @router.action("/ui/verify/run")

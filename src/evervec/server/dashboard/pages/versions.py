@@ -16,6 +16,7 @@ from evervec.server.dashboard.measures import Measured, Measures
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Form, Pages
 from evervec.server.dashboard.runs import Runs
+from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role
 from evervec.server.problems import Problem
 from evervec.stores.values import Collection
@@ -92,13 +93,15 @@ async def versions(view: ReaderView) -> Values:
     everyone, is_admin = view.everyone, view.caller.role is Role.ADMIN
     collections = await view.run(_collections, view.ev, everyone)
     counts = await measures.read(_key(view), partial(_count, view.ev, everyone, is_admin))
+    rows = _rows(collections, counts)
     change = None
     if is_admin:
         migration = await view.run(view.ev.migration)
         if migration is not None:
             change = _change(migration, await view.run(view.ev.store.versions.collections), counts)
     return {
-        "rows": _rows(collections, counts),
+        "rows": rows,
+        "table": Table("versions", rows),
         "counted_at": counts[-1].at if counts else None,
         "change": change,
         "runs": {name: runs.get(name) if is_admin else None for name in _RUNS},

@@ -7,14 +7,20 @@ from evervec.maintenance.summary import ALIVE_SECONDS
 from evervec.model.basics import as_datetime
 from evervec.model.history import EVERY_TENANT
 from evervec.model.reports import Gate
+from evervec.model.wording import shortened
 from evervec.server.access import AdminView, ReaderView, View, WriterView
 from evervec.server.dashboard.filter_bar import compose
 from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Form, Pages
+from evervec.server.dashboard.routing import Done, Form, Pages
+from evervec.server.dashboard.session import Level
 from evervec.server.dashboard.tables import Table
+from evervec.server.dashboard.words import count
 from evervec.server.problems import redacted
 
 router = Pages()
+
+_LONGEST_ERROR = 140
+"""so that those of two providers fit in one notice"""
 
 
 @router.page("/ui/workers", "workers.html")
@@ -101,22 +107,30 @@ async def resume_worker(view: AdminView, form: Form) -> str:
 
 
 @router.action("/ui/provider/probe")
-async def probe(view: AdminView) -> str:
+async def probe(view: AdminView) -> Done:
     """Probe the providers that are paused, before their pause is over."""
-    async with view.audited("provider.probe"):
+    async with view.audited("provider.probe") as entry:
         answers = await view.run(_probe_all, view)
-    return " ".join(answers) or "No provider is paused."
+        away = sum(not answered for answered, _ in answers)
+        if away:
+            entry.outcome = f"failed: {away} of {count(len(answers), 'provider')} not available"
+    if not answers:
+        return Done("No provider is paused.")
+    level: Level = "good" if not away else "bad" if away == len(answers) else "warn"
+    return Done("\n".join(said for _, said in answers), level=level)
 
 
-def _probe_all(view: View) -> list[str]:
+def _probe_all(view: View) -> list[tuple[bool, str]]:
+    """Whether each paused provider answered, in words."""
     found = []
     for provider in _providers(view):
         if provider.gate() is None:
             continue
         error = provider.probe_now()
-        found.append(
+        said = (
             f"{provider.name} answered: embedding resumes."
             if error is None
-            else f"{provider.name} is still not available: {error}"
+            else f"{provider.name} is still not available: {shortened(str(error), _LONGEST_ERROR)}"
         )
+        found.append((error is None, said))
     return found

@@ -192,4 +192,24 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
 });
 
+// Navigation and filters ---------------------------------------------------------------------------
+
+// where the pages do not fit in a row, the row is scrolled to the page that is shown
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// The server offers whole lines for the line that was sent; while one is typed, each term has offers.
+const offers = document.querySelector("datalist[data-offers]");
+
+function suggest(line) {
+  const start = line.lastIndexOf(" ") + 1;
+  const [before, term] = [line.slice(0, start), line.slice(start)];
+  const said = new Set(before.split(" ").map((each) => each.split(":")[0]));
+  const found = Object.entries(JSON.parse(offers.dataset.offers))
+    .filter(([name]) => !said.has(name))
+    .flatMap(([, terms]) => terms.filter((each) => each.startsWith(term)));
+  offers.replaceChildren(...found.slice(0, 30).map((each) => new Option("", before + each)));
+}
+
+if (offers) document.querySelector("[list]").addEventListener("input", (event) => suggest(event.target.value));
+
 connect();
