@@ -11,5 +11,6 @@ from evervec.stores.sql.words import owner_word
 class Records(records.Records):
     def _ranked(self, asked: TextQuery) -> Scores:
         owner = f"'{owner_word(asked.tenant)}'"
-        head = [asked.tenant, asked.kind, asked.limit, owner, query_text(asked.words)]
-        return self._matching(self.sql.match_text, head, asked.conditions) if head[-1] else []
+        words, also = query_text(asked.words), self.engine.listed(asked.also)
+        head = [asked.tenant, asked.kind, asked.limit, owner, words, also]
+        return self._best_first(self.sql.match_text, head, asked.conditions) if words else []

@@ -225,14 +225,20 @@ where exists (select 1 from evervec.records as r where r.tenant = $1 and r.kind 
 select hashtextextended(pg_current_snapshot()::text, 0)
 
 -- name: match_text
--- words are a tsvector
-select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision as score
+-- words are a tsvector; the best records, and those that the caller names
+(select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision as score
 from evervec.records as r
 cross join (select $5::tsquery as words) as q
 where r.words @@ ($4::tsquery && q.words) and r.state = 'live' and r.tenant = $1
     and ($2::text is null or r.kind = $2){filter}
 order by score desc, r.record
-limit $3
+limit $3)
+union all
+select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision
+from evervec.records as r
+cross join (select $5::tsquery as words) as q
+where r.record = any ($6::bigint[]) and r.words @@ q.words and r.state = 'live'
+    and r.tenant = $1
 
 -- name: contains_text
 -- with PostgreSQL's `ilike`
@@ -242,3 +248,10 @@ where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
         ilike '%' || regexp_replace($4, '([\\%_])', '\\\1', 'g') || '%'{filter}
 order by r.record desc
 limit $3
+
+-- name: contains_text_among
+-- with PostgreSQL's `ilike`
+select r.record, 1.0::double precision from evervec.records as r
+where r.record = any ($1::bigint[])
+    and coalesce(r.title, '') || ' ' || r.text
+        ilike '%' || regexp_replace($2, '([\\%_])', '\\\1', 'g') || '%'
