@@ -230,6 +230,22 @@ def _fits(metadata: Mapping[str, Any], part: Condition | Group) -> bool:
     return matches(metadata, part.parts) is (part.op == "and")
 
 
+def fits_all(conditions: Conditions) -> bool:
+    """Whether a filter lets every record pass because of how it is made, such as `{"and": [{}]}`."""
+    return _always(Group("and", conditions)) is True
+
+
+def _always(part: Condition | Group) -> bool | None:
+    """True: every record fits; False: none does; None: that depends on the record."""
+    if isinstance(part, Condition):
+        return False if part.op == "in" and not part.value else None
+    found = {_always(one) for one in part.parts}
+    if part.op == "or":
+        return True if True in found else None if None in found else False
+    every = False if False in found else None if None in found else True
+    return (not every) if part.op == "not" and every is not None else every
+
+
 def _passes(value: Any, c: Condition) -> bool:
     if c.op in _COMPARE:
         return any(
