@@ -163,7 +163,12 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
             prepare = partial(self._inner.prepare, query, **asked)
             vectors = await self._runner.run(self._runner.queries, self._tenant, prepare)
             do = partial(_using, vectors, do)
-        return await self._runner.run(self._runner.calls, self._tenant, do)
+        reranker = options.get("rerank")
+        if reranker is None:
+            reranker = self.settings.reranker
+        is_slow = query is not None and bool(reranker)
+        pool = self._runner.reranked if is_slow else self._runner.calls
+        return await self._runner.run(pool, self._tenant, do)
 
     similar = awaited(Evervec.similar)
     vectors = awaited(Evervec.vectors)

@@ -175,7 +175,7 @@ def estimate_tokens(text: str) -> int:
 def embed_query(embedder: Embedder, text: str) -> NDArray[np.float32]:
     """The unit vector of a query."""
     special = getattr(embedder, "embed_query", None)
-    answer = _ended(embedder.embed([text]) if special is None else special(text))
+    answer = ended(embedder.embed([text]) if special is None else special(text))
     vector = np.asarray(answer, np.float32)
     if vector.ndim != 1:
         vector = vector.reshape(-1)
@@ -196,7 +196,7 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
     total.calls += 1
     ask = getattr(embedder, "ask", None)
     try:
-        given = Answer(_ended(embedder.embed(texts))) if ask is None else _ended(ask(texts))
+        given = Answer(ended(embedder.embed(texts))) if ask is None else ended(ask(texts))
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:  # such as SystemExit, or asyncio's CancelledError
@@ -206,8 +206,8 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
     return _checked(given.vectors, len(texts), embedder)
 
 
-def _ended(made: Any) -> Any:
-    """What an embedder returned; if that is a coroutine, its result."""
+def ended(made: Any) -> Any:
+    """What an embedder or reranker returned; if that is a coroutine, its result."""
     if not inspect.isawaitable(made):
         return made
     ending = LOOP.submit(made)
@@ -215,7 +215,7 @@ def _ended(made: Any) -> Any:
         with interrupting(ending.cancel):
             return ending.result()
     except CancelledError:
-        raise exceeded() or RuntimeError("the embedder's coroutine was cancelled") from None
+        raise exceeded() or RuntimeError("its coroutine was cancelled") from None
 
 
 def is_remote(embedder: object) -> bool:

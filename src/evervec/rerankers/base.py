@@ -12,7 +12,8 @@ from evervec.errors import EmbedderError
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Judges how well texts answer a query; may be called from several threads.
+    """Judges how well texts answer a query; may be called from several threads. `rerank` may be a
+    coroutine function: all coroutines run in one event loop, which is not the caller's.
 
     Optional member: `logits`, True if its scores are not from 0 to 1 but logits.
     """
