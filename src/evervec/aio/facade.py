@@ -25,7 +25,7 @@ from evervec.model.jobs import Job, Ticket
 from evervec.model.records import Hits, Record
 from evervec.model.reports import ProcessResult
 from evervec.opening import open
-from evervec.queue.ticket_waiter import check_wait
+from evervec.queue.ticket_waiter import check_ticket, check_wait
 from evervec.records.drafts import OPTIONS
 from evervec.records.frames import ArrowStream
 from evervec.records.streams import AsyncTickets, RecordPages
@@ -156,7 +156,7 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
     async def search(self, query: Any = None, *args: Any, **options: Any) -> Hits:
         after, wait = options.pop("after", None), options.pop("wait", _SEARCH["wait"])
         if after is not None:
-            await self.wait(after, wait)
+            await self.wait(check_ticket(after), wait)
         do = partial(self._inner.search, query, *args, **options)
         asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode")}
         if query is not None and options.get("vector") is None and asked["mode"] != "text":

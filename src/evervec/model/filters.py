@@ -115,6 +115,15 @@ def _check_counts(settings: Settings, conditions: int, values: int) -> None:
     check_bound(settings, "filter_values", values, "filter: compares with {} values")
 
 
+def as_json(given: Any) -> Any:
+    """A filter with lists in place of sets, which JSON does not have."""
+    if isinstance(given, Mapping):
+        return {name: as_json(value) for name, value in given.items()}
+    if isinstance(given, list | tuple | set | frozenset):
+        return [as_json(value) for value in given]
+    return given
+
+
 def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
     """The conditions of a filter; `InvalidArgument` names the invalid part."""
     if given is None:
