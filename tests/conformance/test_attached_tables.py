@@ -57,6 +57,20 @@ def test_rows_that_are_there_and_rows_that_come_are_found(app: App, ev: Evervec)
     assert (hit.id, hit.metadata) == ("1", {"author": "a"})
 
 
+def test_rows_are_not_deleted_by_a_filter_nor_records_beside_them(app: App, ev: Evervec) -> None:
+    app.execute("insert into articles (id, title, body, author) values (1, 'Tea', 'hills', 'a')")
+    attach(ev)
+    ev.add("a note", "x", id=1, metadata={"author": "a"})
+    ev.process_all()
+    for kind in (None, "article"):
+        for dry_run in (True, False):
+            with pytest.raises(InvalidArgument, match="are the rows of articles"):
+                ev.delete_where({"author": "a"}, kind, dry_run=dry_run)
+    assert ev.count("a note") == 1
+    assert ev.delete_where({"author": "b"}, dry_run=True) == 0
+    assert ev.delete_where({"author": "a"}, "a note", dry_run=True) == 1
+
+
 def test_updates_deletes_and_new_keys_are_followed(app: App, ev: Evervec) -> None:
     attach(ev)
     app.executemany("insert into articles (id, body) values (?, ?)",

@@ -184,6 +184,51 @@ def test_pages_follow_each_other(world: World, mode: str) -> None:
     assert world.ev.search("alpha beta 3", 5, mode=mode, offset=60) == []
 
 
+@pytest.mark.every_index
+@pytest.mark.parametrize("copies", [4, 400])
+def test_pages_of_equal_records_neither_repeat_nor_miss_any(world: World, copies: int) -> None:
+    texts = [f"alpha {WORDS[n // copies % 5]} {n // copies}" for n in range(400)]
+    add_all(world.ev, KIND, *texts)
+    work(world.ev)
+    for mode in ("semantic", "hybrid"):
+        pages = [ids(world.ev.search("alpha", 50, mode=mode, offset=n)) for n in range(0, 400, 50)]
+        seen = [id for page in pages for id in page]
+        assert len(seen) == len(set(seen)) == 400
+        few = [ids(world.ev.search("alpha", 7, mode=mode, offset=n)) for n in range(0, 140, 7)]
+        seen = [id for page in few for id in page]
+        assert len(seen) == len(set(seen)) == 140
+
+
+# a relevance means the same in every search
+@pytest.mark.every_index
+def test_a_relevance_does_not_depend_on_how_many_hits_are_wanted(world: World) -> None:
+    rng = np.random.default_rng(3)
+    texts = [" ".join(rng.choice(WORDS, 3)) + f" {n % 40} of {n}" for n in range(150)]
+    add_all(world.ev, KIND, *texts)
+    work(world.ev)
+    for n in range(150, 155):
+        world.ev.add(KIND, f"alpha 7 of {n}", id=str(n))  # words alone find it
+    for asked in ("alpha beta 7", "omega 12 of 30"):
+        every = {hit.id: hit for hit in world.ev.search(asked, 155, explain=True)}
+        for hits in (
+            world.ev.search(asked, 1, explain=True),
+            world.ev.search(asked, 10, explain=True),
+            world.ev.search(asked, 10, offset=60, explain=True),
+            world.ev.search(asked, 40, min_relevance=0.3, explain=True),
+            world.ev.search(asked, 10, kind=[KIND, "other"], explain=True),
+        ):
+            assert_adds_up(hits)
+            for hit in hits:
+                same = every[hit.id]
+                assert hit.relevance == pytest.approx(same.relevance, abs=1e-5)
+                assert (hit.similarity is None) == (same.similarity is None)
+                assert hit.similarity == pytest.approx(same.similarity, abs=1e-5)
+                assert hit.via == same.via
+                why = hit.explanation
+                assert why is not None
+                assert why.meaning == pytest.approx(max(hit.similarity or 0.0, 0.0), abs=1e-6)
+
+
 # groups
 def test_groups_have_their_best_hits_and_the_best_group_is_first(world: World) -> None:
     ev = world.ev

@@ -131,9 +131,8 @@ def test_a_kind_alone_and_records_without_vectors(make: Make, tmp_path: Path) ->
     filled(world.ev)
     assert world.ev.export(tmp_path / "a.parquet", "typed").records == 1
     assert world.ev.export(tmp_path / "a.parquet", vectors=False).with_vectors == 0
-    assert world.ev.export(tmp_path / "a.parquet", "none").records == 0
-    assert world.ev.import_(tmp_path / "a.parquet").records == 0
     assert world.ev.of("other").export(tmp_path / "b.parquet").records == 0
+    assert world.ev.import_(tmp_path / "b.parquet").records == 0
 
 
 def test_what_is_newer_in_the_store_stays(world: World, tmp_path: Path) -> None:
@@ -276,3 +275,10 @@ def test_files_that_are_not_exports_are_refused(world: World, tmp_path: Path) ->
     with pytest.raises(InvalidArgument, match="more or fewer vectors than chunks"):
         ev.import_(path, overwrite=True)
     assert ev.count() == 0
+
+
+def test_an_unknown_kind_is_not_exported(world: World, tmp_path: Path) -> None:
+    world.ev.add("known", "text", id=1)
+    with pytest.raises(InvalidArgument, match="no kind 'typo': this tenant has known"):
+        world.ev.export(tmp_path / "typo.parquet", kind="typo")
+    assert not any(tmp_path.glob("*.parquet"))

@@ -6,6 +6,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pydantic import BaseModel, Field, computed_field
@@ -302,6 +303,91 @@ def test_the_index_is_compared_with_the_records_and_repaired(ev: Evervec, store:
     assert ev.verify(repair=True).repaired == 1
     work(store)
     assert ev.verify().complete
+
+
+_SEARCHES: dict[str, Any] = {
+    "explained": lambda ev: ev.search("tea 3 hills", 4, explain=True),
+    "semantic": lambda ev: ev.search("tea 3", 3, mode="semantic", explain=True),
+    "similar enough": lambda ev: ev.search("tea 3 hills", 12, min_similarity=0.2),
+    "relevant enough": lambda ev: ev.search("tea 3 hills", 12, min_relevance=0.4),
+    "a page": lambda ev: ev.search("tea", 4, offset=8),
+    "groups": lambda ev: ev.search("tea", 2, group_by="even", groups=2),
+    "diverse": lambda ev: ev.search("tea hills", 4, diversity=0.7),
+    "a vector": lambda ev: ev.search(vector=[1.0] * 64, k=3),
+    "an array": lambda ev: ev.search("tea", vector=np.ones(64), k=3),
+    "some fields": lambda ev: ev.search("tea", 2, fields=["title"]),
+    "a field": lambda ev: ev.search("tea", 2, fields="title"),
+    "kinds": lambda ev: ev.search("tea", 20, kind=["note", "other"]),
+    "not reranked": lambda ev: ev.search("tea", 2, rerank=False),
+    "a version": lambda ev: ev.search("tea", 2, version="hashing-64"),
+    "similar": lambda ev: ev.similar("note", 3, 4, filter={"n": {"gt": 1}}, explain=True),
+    "few similar": lambda ev: ev.similar("note", "3", min_similarity=0.3),
+    "a set": lambda ev: ev.search("tea", filter={"n": {1, 2}}),
+    "sets": lambda ev: ev.search("tea", filter={"not": {"n": {"in": frozenset({1, 2})}}}),
+    "a date": lambda ev: ev.search("tea", filter={"day": {"gte": date(2024, 3, 9)}}),
+    "a set of records": lambda ev: ev.records("note", filter={"n": {1, 2}}),
+    "records after": lambda ev: ev.records("note", limit=3, after=("note", "10")),
+    "a count": lambda ev: ev.count("note", {"n": {1, 2}}),
+    "to delete": lambda ev: ev.delete_where({"n": {1, 2}}, dry_run=True),
+}
+_REFUSED: dict[str, Any] = {
+    "letters": lambda ev: ev.search(vector="abc"),
+    "two rows": lambda ev: ev.search(vector=np.ones((2, 64))),
+    "too few numbers": lambda ev: ev.search(vector=[1.0] * 3),
+    "no query": lambda ev: ev.search(),
+    "no ticket": lambda ev: ev.search("tea", after="x"),
+    "an unknown field": lambda ev: ev.search("tea", fields=["id"]),
+    "no kinds": lambda ev: ev.search("tea", kind=[]),
+    "too deep": lambda ev: ev.search("tea", offset=5000),
+    "a cosine of words": lambda ev: ev.search("tea", mode="text", min_similarity=0.1),
+    "pages of groups": lambda ev: ev.search("tea", group_by="even", offset=3),
+    "an unknown version": lambda ev: ev.search("tea", version="x"),
+    "no reranker": lambda ev: ev.search("tea", rerank=True),
+    "no similar": lambda ev: ev.similar("note", "3", 0),
+    "too many similar": lambda ev: ev.similar("note", "3", 1001),
+    "similar to none": lambda ev: ev.similar("note", "absent"),
+    "after a kind": lambda ev: ev.records("note", after=("note",)),
+    "after a text": lambda ev: ev.records("note", after="n2"),
+    "all": lambda ev: ev.delete_where({"not": {"n": set()}}),
+}
+
+
+def _fill(store: Evervec) -> None:
+    for n in range(12):
+        store.add(
+            "note", f"tea {n} is grown on {'hills' if n % 3 else 'fields'}", id=n, title=f"T{n}",
+            metadata={"n": n, "even": n % 2 == 0, "day": f"2024-03-{n + 1:02d}"},
+        )  # fmt: skip
+    work(store)
+
+
+def test_every_option_of_a_search_means_the_same(ev: Evervec, store: Evervec) -> None:
+    _fill(store)
+    for name, ask in _SEARCHES.items():
+        mine, theirs = ask(ev), ask(store)
+        assert mine == theirs, name
+        assert mine, name
+    mine, theirs = ev.vectors("note", [1, "2", "absent"]), store.vectors("note", [1, "2"])
+    assert list(mine) == list(theirs) == ["1", "2"]
+    for id, chunks in mine.items():
+        for chunk, other in zip(chunks, theirs[id], strict=True):
+            assert (chunk.start, chunk.end) == (0, other.end)
+            assert chunk.vector.dtype == np.float32
+            np.testing.assert_allclose(chunk.vector, other.vector, atol=1e-6)
+
+
+def test_what_one_way_refuses_all_refuse(ev: Evervec, store: Evervec) -> None:
+    _fill(store)
+    for name, ask in _REFUSED.items():
+        try:
+            ask(ev)
+        except InvalidArgument:
+            continue
+        pytest.fail(f"{name} was not refused")
+    for value in (date(2024, 3, 1), {1, 2}, float("nan")):
+        with pytest.raises(InvalidRecord):
+            ev.add(KIND, "text", id="refused", metadata={"value": value})
+    assert ev.get(KIND, "refused") is None
 
 
 def test_a_data_frame_is_added_and_records_and_hits_become_tables(

@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.errors import IndexUnavailable
-from evervec.indexes.base import Copy, Held, Match, Matches, Query, StoredVector, Stray
+from evervec.indexes.base import (
+    Copy,
+    Held,
+    Match,
+    Matches,
+    Query,
+    StoredVector,
+    Stray,
+    similarities_of,
+)
 from evervec.indexes.separate import folded
 from evervec.model.filters import matches
 from evervec.model.records import Change, ModelSpec
@@ -156,6 +165,9 @@ class ModelIndex:
             for record, entry in found.items()
             if entry is not None and entry.points
         }
+
+    def similarities(self, query: Query, records: Sequence[int]) -> dict[int, float]:
+        return similarities_of(self.vectors(query.version, records), query.vector)
 
     def held(self, version: int, tenant: str | None, after: int, upto: int | None) -> list[Held]:
         return list(_held(self._reading("held"), version, tenant, after, upto))

@@ -101,7 +101,7 @@ def test_errors_are_the_librarys_own(idle: Client, ev: Evervec) -> None:
         idle.add("note", "")
     with pytest.raises(InvalidArgument, match="kind"):
         idle.add(" ", "text")
-    with pytest.raises(InvalidArgument, match="JSON"):
+    with pytest.raises(InvalidRecord, match="JSON"):
         idle.add("note", "text", metadata={"a": float("nan")})
     ticket = idle.add("note", "text", id="1")
     with pytest.raises(WaitTimeout):

@@ -122,16 +122,28 @@ def test_vectors_and_words_count_as_independent_evidence() -> None:
     near = Matches([1, 2, 4], [0.8, 0.4, 0.2], [b""] * 3)
     texts = [(3, 4.0), (2, 3.0), (1, 2.0)]
     evidence = Evidence("hybrid", near, texts, share=lambda record: 0.5 if record == 3 else 1.0)
-    assert evidence.within(3).all() == {
+    every = {
         1: pytest.approx(1 - (1 - 0.8) * (1 - 0.4 * 2 / 4)),
         2: pytest.approx(1 - (1 - 0.4) * (1 - 0.4 * 3 / 4)),
-        3: pytest.approx(1 - (1 - 0.2) * (1 - 0.4)),  # at most as near as the last
+        3: pytest.approx(0.4),  # it has no vectors
         4: pytest.approx(0.2),
     }
-    # fewer than asked for are near: the others have no vectors
-    assert evidence.within(9).all()[3] == pytest.approx(0.4)
-    assert Evidence("hybrid").within(3).all() == {}
-    assert Evidence("semantic", near).within(2).all() == {1: 0.8, 2: 0.4}
+    assert evidence.within(3) == every
+    assert evidence.within(1) == {record: every[record] for record in (1, 3)}
+    evidence.cosines[3] = 0.1  # of a record that is not among the nearest
+    assert evidence.within(3)[3] == pytest.approx(1 - (1 - 0.1) * (1 - 0.4))
+    assert Evidence("hybrid").within(3) == {}
+    assert Evidence("semantic", near).within(2) == {
+        1: pytest.approx(0.8), 2: pytest.approx(0.4)
+    }  # fmt: skip
+
+
+def test_a_relevance_is_from_0_to_1_whatever_the_cosine() -> None:
+    near = Matches([1, 2], [1.0000001, -0.3], [b""] * 2)
+    for via, texts in (("semantic", []), ("hybrid", [(2, 1.0)])):
+        found = Evidence(via, near, texts).within(2)
+        assert found[1] == 1.0
+        assert found[2] == pytest.approx(0.8 if texts else 0.0)
 
 
 def test_a_hybrid_relevance_is_the_combined_score_re_scored(memory: World) -> None:

@@ -25,7 +25,7 @@ from evervec.model.jobs import Job, Ticket
 from evervec.model.records import Hits, Record
 from evervec.model.reports import ProcessResult
 from evervec.opening import open
-from evervec.queue.ticket_waiter import check_wait
+from evervec.queue.ticket_waiter import check_ticket, check_wait
 from evervec.records.drafts import OPTIONS
 from evervec.records.frames import ArrowStream
 from evervec.records.streams import AsyncTickets, RecordPages
@@ -156,14 +156,19 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
     async def search(self, query: Any = None, *args: Any, **options: Any) -> Hits:
         after, wait = options.pop("after", None), options.pop("wait", _SEARCH["wait"])
         if after is not None:
-            await self.wait(after, wait)
+            await self.wait(check_ticket(after), wait)
         do = partial(self._inner.search, query, *args, **options)
         asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode")}
         if query is not None and options.get("vector") is None and asked["mode"] != "text":
             prepare = partial(self._inner.prepare, query, **asked)
             vectors = await self._runner.run(self._runner.queries, self._tenant, prepare)
             do = partial(_using, vectors, do)
-        return await self._runner.run(self._runner.calls, self._tenant, do)
+        reranker = options.get("rerank")
+        if reranker is None:
+            reranker = self.settings.reranker
+        is_slow = query is not None and bool(reranker)
+        pool = self._runner.reranked if is_slow else self._runner.calls
+        return await self._runner.run(pool, self._tenant, do)
 
     similar = awaited(Evervec.similar)
     vectors = awaited(Evervec.vectors)

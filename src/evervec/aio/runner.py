@@ -1,7 +1,7 @@
 """What all views of an asynchronous store share: its threads, grouped saves and the waits.
 
-Three pools keep apart what must not delay each other: calls of the store, the embedding of queries,
-which may wait for a provider, and long operations such as `verify`. Records that several tasks add at
+Pools keep apart what must not delay each other: calls of the store, the embedding of queries and
+searches with a reranker, which may wait for a provider, and long operations such as `verify`. Records that several tasks add at
 the same time are saved in one transaction. No thread is held by a task that waits for a change.
 
 A task that is cancelled leaves no call half done. A call that has not begun is withdrawn. A read that has
@@ -65,6 +65,7 @@ class Runner:
         self.calls = LoopPool("async", own.async_threads or of_store)
         of_queries = _REMOTE if is_remote(ev.embedder) else _MODEL
         self.queries = LoopPool("query", own.async_query_threads or of_queries)
+        self.reranked = LoopPool("rerank", _REMOTE)
         self.operations = LoopPool("operation", _LONG_OPERATIONS)
         self.waiter = AsyncTicketWaiter(ev.waiter, ev.store)
         self._ev = ev
@@ -199,7 +200,7 @@ class Runner:
         await asyncio.wrap_future(submit("evervec-close", self._close_threads))
 
     def _close_threads(self) -> None:
-        for pool in (self.calls, self.operations, self.queries):
+        for pool in (self.calls, self.reranked, self.operations, self.queries):
             pool.close(_PATIENCE)
         self._save.close()
         self.waiter.close()

@@ -21,10 +21,18 @@ from evervec.errors import (
 )
 from evervec.model.basics import make_cursor
 from evervec.model.bounds import MOST_VECTORS
+from evervec.model.filters import as_json
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import ChunkVector, Hit, Hits, Record, Records, Vectors, Version
 from evervec.model.reports import Usage, VerifyReport
-from evervec.records.drafts import existing_ids, read_envelope, record_id
+from evervec.queue.ticket_waiter import check_ticket
+from evervec.records.drafts import (
+    check_after,
+    check_metadata,
+    existing_ids,
+    read_envelope,
+    record_id,
+)
 
 _LINES, _BYTES = 1000, 4 << 20
 """lines and bytes after which a request of `add_many` is sent"""
@@ -151,14 +159,14 @@ class Calls(ObservationCalls):
     ) -> Call[int]:
         """Delete all records that fit a filter on metadata; returns how many. `dry_run`: only count
         them."""
-        body = {"filter": filter, "kind": kind, "dry_run": dry_run}
+        body = {"filter": as_json(filter), "kind": kind, "dry_run": dry_run}
         answered = yield from self._service.ask("POST", "/v1/records/delete", json_body=body)
         return int(answered.json()["count"])
 
     # reading
     def count(self, kind: str | None = None, filter: Mapping[str, Any] | None = None) -> Call[int]:
         """The number of records, of a kind or that fit a filter."""
-        body = {"filter": filter, "kind": kind}
+        body = {"filter": as_json(filter), "kind": kind}
         answered = yield from self._service.ask("POST", "/v1/records/count", json_body=body)
         return int(answered.json()["count"])
 
@@ -222,11 +230,12 @@ class Calls(ObservationCalls):
         change. The arguments are those of `Evervec.search`; `rerank`: whether to use the service's
         own reranker."""
         body = {
-            "query": query, "k": k, "vector": None if vector is None else list(map(float, vector)),
-            "kind": kind, "mode": mode, "filter": filter,
-            "after": None if after is None else _shown(after), "wait": wait, "explain": explain,
+            "query": query, "k": k, "vector": None if vector is None else _numbers(vector),
+            "kind": kind, "mode": mode, "filter": as_json(filter),
+            "after": None if after is None else _shown(check_ticket(after)), "wait": wait, "explain": explain,
             "min_similarity": min_similarity, "min_relevance": min_relevance, "offset": offset,
-            "group_by": group_by, "groups": groups, "diversity": diversity, "fields": fields,
+            "group_by": group_by, "groups": groups, "diversity": diversity,
+            "fields": [fields] if isinstance(fields, str) else fields,
             "rerank": rerank, "version": version,
         }  # fmt: skip
         found = yield from self._service.ask("POST", "/v1/search", json_body=body, waits=wait)
@@ -244,7 +253,7 @@ class Calls(ObservationCalls):
     ) -> Call[Hits]:
         """The records of the same kind that are nearest to a record."""
         body = {
-            "kind": kind, "id": str(id), "k": k, "filter": filter,
+            "kind": kind, "id": str(id), "k": k, "filter": as_json(filter),
             "min_similarity": min_similarity, "explain": explain,
         }  # fmt: skip
         found = yield from self._service.ask("POST", "/v1/similar", json_body=body)
@@ -324,6 +333,8 @@ def _headers(wait: float | None, if_seq: int | None) -> dict[str, str]:
 def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     content = {"text": data} if isinstance(data, str) else {"data": data}
     given = {name: value for name, value in options.items() if value is not None}
+    if given.get("metadata"):
+        check_metadata(given["metadata"], None)  # JSON takes dates, which records do not
     if "vectors" in given:
         from evervec.records.vectors import read_vectors, to_texts  # numpy only where it is used
 
@@ -332,7 +343,7 @@ def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cursor(after: Record | tuple[str, str] | None) -> str | None:
-    place = (after.kind, after.id) if isinstance(after, Record) else after
+    place = check_after(after)
     return None if place is None else make_cursor(*place)
 
 
@@ -342,8 +353,15 @@ def _which(
     return {
         "kind": kind,
         "embedded": None if embedded is None else str(embedded).lower(),
-        "filter": None if filter is None else to_json(filter).decode(),
+        "filter": None if filter is None else to_json(as_json(filter)).decode(),
     }
+
+
+def _numbers(vector: Any) -> list[float]:
+    try:
+        return list(map(float, vector))
+    except (TypeError, ValueError):
+        raise InvalidArgument("vector must be a list of numbers") from None
 
 
 def _received(answered: dict[str, Any], wait: float | None) -> Ticket:

@@ -198,15 +198,15 @@ def ask_query(embedder: Embedder, text: str) -> Answer:
 
 def _ask_query(embedder: Any, text: str) -> Answer:
     if hasattr(embedder, "ask_query"):
-        made: Answer = _ended(embedder.ask_query(text))
+        made: Answer = ended(embedder.ask_query(text))
     elif hasattr(embedder, "embed_query"):
-        made = Answer(_ended(embedder.embed_query(text)))
+        made = Answer(ended(embedder.embed_query(text)))
         if tells_cost(embedder):
             made.tokens = count_tokens(embedder, text)
     elif tells_cost(embedder):
-        made = _ended(embedder.ask([text]))
+        made = ended(embedder.ask([text]))
     else:
-        made = Answer(_ended(embedder.embed([text])))
+        made = Answer(ended(embedder.embed([text])))
     return made
 
 
@@ -220,7 +220,7 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
     total.calls += 1
     ask = getattr(embedder, "ask", None)
     try:
-        given = Answer(_ended(embedder.embed(texts))) if ask is None else _ended(ask(texts))
+        given = Answer(ended(embedder.embed(texts))) if ask is None else ended(ask(texts))
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:  # such as SystemExit, or asyncio's CancelledError
@@ -230,8 +230,8 @@ def _ask(embedder: Embedder, texts: list[str], total: Embedded) -> NDArray[np.fl
     return _checked(given.vectors, len(texts), embedder)
 
 
-def _ended(made: Any) -> Any:
-    """What an embedder returned; if that is a coroutine, its result."""
+def ended(made: Any) -> Any:
+    """What an embedder or reranker returned; if that is a coroutine, its result."""
     if not inspect.isawaitable(made):
         return made
     ending = LOOP.submit(made)
@@ -239,7 +239,7 @@ def _ended(made: Any) -> Any:
         with interrupting(ending.cancel):
             return ending.result()
     except CancelledError:
-        raise exceeded() or RuntimeError("the embedder's coroutine was cancelled") from None
+        raise exceeded() or RuntimeError("its coroutine was cancelled") from None
 
 
 def is_remote(embedder: object) -> bool:

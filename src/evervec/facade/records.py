@@ -9,13 +9,19 @@ from evervec.embedding.prepared import Vectors as PreparedVectors
 from evervec.errors import InvalidArgument
 from evervec.facade.parts import Parts
 from evervec.indexes.fields import declare
-from evervec.model.bounds import check_limit
+from evervec.model.bounds import check_limit, check_whole
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
 from evervec.model.ranking import Rescore
 from evervec.model.records import ChunkVector, Hits, Record, Records, Vectors, Version
-from evervec.queue.ticket_waiter import check_wait
-from evervec.records.drafts import LONGEST_ID, check_given, check_name, existing_id, existing_ids
+from evervec.queue.ticket_waiter import check_ticket, check_wait
+from evervec.records.drafts import (
+    check_after,
+    check_given,
+    check_name,
+    existing_id,
+    existing_ids,
+)
 from evervec.records.frames import ArrowStream
 from evervec.records.kinds import Kind, typed_record
 from evervec.rerankers.base import Reranker
@@ -155,9 +161,7 @@ class RecordMethods(Parts):
         check_limit(limit)
         wanted = read_filter(filter, self.settings)
         check_given(kind=kind)
-        place = (after.kind, after.id) if isinstance(after, Record) else after
-        for part in place or ():
-            check_name("after", part, LONGEST_ID)
+        place = check_after(after)
         found = self.store.records.page(
             self.tenant, kind=kind, embedded=embedded, filter=wanted, after=place, limit=limit
         )
@@ -208,7 +212,7 @@ class RecordMethods(Parts):
             rerank=rerank, version=version,
         )  # fmt: skip
         if after is not None:
-            self.wait(after, wait)
+            self.wait(check_ticket(after), wait)
         hits = self._search.search(request)
         return self.attachments.with_rows(self.tenant, hits) if rows else hits
 
@@ -224,6 +228,7 @@ class RecordMethods(Parts):
     ) -> Hits:
         """The records of the same kind that are nearest to a record, by the mean of the vectors of
         its chunks. Raises `InvalidArgument` if it does not exist or is not embedded yet."""
+        check_whole("k", k, 1, self.settings.most_hits)
         hits = self.search(
             vector=self._vectors.mean(kind, existing_id(id)), kind=kind, filter=filter,
             k=min(k + 1, self.settings.most_hits), min_similarity=min_similarity, explain=explain,

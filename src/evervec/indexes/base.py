@@ -170,6 +170,16 @@ class Matches:
         return len(self.records)
 
 
+def similarities_of(
+    stored: Mapping[int, Sequence[StoredVector]], vector: NDArray[np.float32]
+) -> dict[int, float]:
+    """The cosine of the best chunk of each record."""
+    return {
+        record: max(float(chunk.vector @ vector) for chunk in chunks)
+        for record, chunks in stored.items()
+    }
+
+
 class Index(Protocol):
     """A vector index. Methods raise `IndexUnavailable` when it cannot be reached, and `IndexBusy`
     when others write to it for longer than the caller's `patience`. An index that inherits from it
@@ -199,6 +209,11 @@ class Index(Protocol):
     def search(self, query: Query) -> Matches:
         """The nearest records of one collection by cosine, each once, best first."""
         ...
+
+    def similarities(self, query: Query, records: Sequence[int]) -> dict[int, float]:
+        """The cosine of the best chunk of each of these records of the query's tenant, as `search`
+        gives it, however many are nearer; a record without points is left out."""
+        return similarities_of(self.vectors(query.version, records), query.vector)
 
     def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
         """The vectors of these records in one collection, by position; a record without points is

@@ -16,9 +16,23 @@ from numpy.typing import NDArray
 
 from evervec.indexes.base import Matches
 from evervec.indexes.products import Floats
-from evervec.indexes.scores import HASH, Exact, Fitting, Places, Read, Rows, Sketched, Vectors
+from evervec.indexes.scores import (
+    HASH,
+    Exact,
+    Fitting,
+    Places,
+    Read,
+    Rows,
+    Sketched,
+    Vectors,
+    compared,
+)
 from evervec.indexes.sketch import Sketcher, Sketches
+from evervec.model.deadlines import check
+from evervec.stores.among import places_among
 
+_AT_ONCE = 1024
+"""rows of given records that are compared at once"""
 _MANY = 4_000_000
 """count of numbers above which vectors are compared by their sketches first"""
 
@@ -157,6 +171,24 @@ class Matrix:
             if all_seen or len(records) >= limit:
                 return Matches(records, near.tolist(), _Hashes(hashes))
             take *= 4
+
+    def similarities(self, vector: Floats, records: Sequence[int]) -> dict[int, float]:
+        """The cosine of the best chunk of each of these records that is here."""
+        rows = self._rows
+        found: dict[int, float] = {}
+        wanted = np.array(sorted(records), np.int64)
+        places = places_among(rows.records[: rows.size], wanted)
+        places = places[rows.alive[places]]
+        for start in range(0, len(places), _AT_ONCE):
+            check()
+            some = places[start : start + _AT_ONCE]
+            scores, some, _ = compared(rows, vector, some, self._read)
+            for record, score in zip(
+                rows.records.take(some).tolist(), scores.tolist(), strict=True
+            ):
+                if score > found.get(record, -np.inf):
+                    found[record] = score
+        return found
 
 
 class _Hashes(Sequence[bytes]):

@@ -22,6 +22,7 @@ from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
     from evervec.indexes.fitting import Few, FittingCache
+    from evervec.indexes.matrix import Matrix
 
 _TOMBSTONE = b""
 _AT_ONCE = 10_000
@@ -104,9 +105,16 @@ class RowsIndex(Index):
         ]
         self.engine.each(db, self.sql.add_removals, removals)
 
-    def search(self, query: Query) -> Matches:
+    def _matrix(self, query: Query) -> Matrix | None:
         mark = self.engine.mark() if query.mark is None else query.mark
-        matrix = self._blocks.fresh(query.version, query.tenant, mark)
+        return self._blocks.fresh(query.version, query.tenant, mark)
+
+    def similarities(self, query: Query, records: Sequence[int]) -> dict[int, float]:
+        matrix = self._matrix(query)
+        return {} if matrix is None else matrix.similarities(query.vector, records)
+
+    def search(self, query: Query) -> Matches:
+        matrix = self._matrix(query)
         if matrix is None or not len(matrix):
             return Matches()
         fitting = self._fitting_cache().of(query) if query.conditions else None

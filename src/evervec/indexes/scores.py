@@ -103,7 +103,7 @@ class Rows(NamedTuple):
 
 
 Best = tuple[Floats, Places, NDArray[np.void]]
-"""the best scores, their places and hashes, the best first"""
+"""scores, their places and hashes; mostly the best, and these first"""
 
 
 class Exact:
@@ -239,24 +239,28 @@ class Sketched:
         return some
 
     def _compared(self, places: Places, count: int) -> Best:
-        """The best of some rows by their exact scores; a row whose point no longer exists is left
-        out."""
-        exact = self._rows.exact
-        if exact is not None:
-            near, order = _sorted(products(exact.vectors.take(places, axis=0), self._vector), count)
-            places = places.take(order)
-            return near, places, exact.hashes.take(places)
-        assert self._read is not None
-        places = np.sort(places)
-        points = self._rows.points.take(places)
-        found = self._read(points.tolist())
-        if not found:
-            return np.empty(0, np.float32), places[:0], np.empty(0, HASH)
-        there, hashes, vectors = zip(*found, strict=True)
-        block = np.frombuffer(b"".join(vectors), "<f4").reshape(len(there), -1)
-        places = places.take(np.searchsorted(points, np.asarray(there, np.int64)))
-        near, order = _sorted(products(block, self._vector), count)
-        return near, places.take(order), np.frombuffer(b"".join(hashes), HASH).take(order)
+        """The best of some rows by their exact scores."""
+        near, places, hashes = compared(self._rows, self._vector, places, self._read)
+        near, order = _sorted(near, count)
+        return near, places.take(order), hashes.take(order)
+
+
+def compared(rows: Rows, vector: Floats, places: Places, read: Read | None) -> Best:
+    """The exact scores of some rows, in order of their places; a row whose point no longer exists
+    is left out."""
+    exact, places = rows.exact, np.sort(places)
+    if exact is not None:
+        scores = products(exact.vectors.take(places, axis=0), vector)
+        return scores, places, exact.hashes.take(places)
+    assert read is not None
+    points = rows.points.take(places)
+    found = read(points.tolist())
+    if not found:
+        return np.empty(0, np.float32), places[:0], np.empty(0, HASH)
+    there, hashes, vectors = zip(*found, strict=True)
+    block = np.frombuffer(b"".join(vectors), "<f4").reshape(len(there), -1)
+    places = places.take(np.searchsorted(points, np.asarray(there, np.int64)))
+    return products(block, vector), places, np.frombuffer(b"".join(hashes), HASH)
 
 
 def _top(scores: Floats, count: int) -> tuple[Floats, Places]:
@@ -290,14 +294,22 @@ def _most_of_best(differ: Counts, count: int) -> Any:
 
 
 def _places_of_best(scores: Floats, count: int) -> Places:
-    return scores.argpartition(len(scores) - count)[len(scores) - count :]
+    """The places of the largest scores, in order; of equal scores the first places."""
+    least = _least_of_best(scores, count)
+    found = np.flatnonzero(scores >= least)
+    if (extra := len(found) - count) > 0:
+        equal = np.flatnonzero(scores.take(found) == least)
+        found = np.delete(found, equal[len(equal) - extra :])
+    return found
 
 
 def _sorted(scores: Floats, count: int) -> tuple[Floats, Places]:
+    """The largest scores and their places, largest first. Equal ones are in order of their places,
+    so that a search for more begins with the same."""
     if count < len(scores):
         places = _places_of_best(scores, count)
         scores = scores.take(places)
-        order = scores.argsort()[::-1]
+        order = (-scores).argsort(kind="stable")
         return scores.take(order), places.take(order)
-    order = scores.argsort()[::-1]
+    order = (-scores).argsort(kind="stable")
     return scores.take(order), order

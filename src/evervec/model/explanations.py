@@ -39,8 +39,7 @@ class Explanation:
     parts: dict[str, float]
     """"meaning" and "words", or "rerank": they add up to the relevance"""
     meaning: float
-    """The cosine. For a record that only words found, an upper bound of it: the cosine of the last
-    of the nearest records."""
+    """the cosine, from 0 to 1; 0 for a record that has no vectors yet"""
     words: float
     """0.8 times the share of the query's words that the best record by words contains, times the
     text score as a fraction of that record's"""

@@ -115,6 +115,15 @@ def _check_counts(settings: Settings, conditions: int, values: int) -> None:
     check_bound(settings, "filter_values", values, "filter: compares with {} values")
 
 
+def as_json(given: Any) -> Any:
+    """A filter with lists in place of sets, which JSON does not have."""
+    if isinstance(given, Mapping):
+        return {name: as_json(value) for name, value in given.items()}
+    if isinstance(given, list | tuple | set | frozenset):
+        return [as_json(value) for value in given]
+    return given
+
+
 def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
     """The conditions of a filter; `InvalidArgument` names the invalid part."""
     if given is None:
@@ -228,6 +237,22 @@ def _fits(metadata: Mapping[str, Any], part: Condition | Group) -> bool:
     if part.op == "or":
         return any(_fits(metadata, one) for one in part.parts)
     return matches(metadata, part.parts) is (part.op == "and")
+
+
+def fits_all(conditions: Conditions) -> bool:
+    """Whether a filter lets every record pass because of how it is made, such as `{"and": [{}]}`."""
+    return _always(Group("and", conditions)) is True
+
+
+def _always(part: Condition | Group) -> bool | None:
+    """True: every record fits; False: none does; None: that depends on the record."""
+    if isinstance(part, Condition):
+        return False if part.op == "in" and not part.value else None
+    found = {_always(one) for one in part.parts}
+    if part.op == "or":
+        return True if True in found else None if None in found else False
+    every = False if False in found else None if None in found else True
+    return (not every) if part.op == "not" and every is not None else every
 
 
 def _passes(value: Any, c: Condition) -> bool:

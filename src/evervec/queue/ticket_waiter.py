@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evervec.errors import InvalidArgument, JobFailed, WaitTimeout
+from evervec.model.bounds import shown
 from evervec.model.jobs import Job, Op, Status, Ticket
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -124,6 +125,12 @@ def job_failed(ticket: Ticket, job: Job | None, retry: str) -> JobFailed:
     if job is None:
         return JobFailed(f"{what}: its job was cancelled, or purged after it failed; add it again")
     return JobFailed(f"{what}: {job.error}; fix the cause, then {retry.format(job.job_id)}")
+
+
+def check_ticket(given: Any) -> Ticket:
+    if not isinstance(given, Ticket):
+        raise InvalidArgument(f"after must be a ticket, not {shown(given)}")
+    return given
 
 
 def check_wait(wait: float | None, conn: Any) -> None:

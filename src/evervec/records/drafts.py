@@ -18,6 +18,7 @@ from typing import Any
 from evervec.errors import InvalidArgument, InvalidRecord
 from evervec.model.basics import as_seconds
 from evervec.model.bounds import check_bound, shown
+from evervec.model.records import Record
 from evervec.settings import Settings
 from evervec.stores.values import Draft
 
@@ -194,6 +195,17 @@ def check_name(what: str, name: Any, longest: int = LONGEST_NAME) -> str:
         return _check_length(what, check_text(what, name), longest)
     except InvalidRecord as error:
         raise InvalidArgument(str(error)) from None
+
+
+def check_after(after: Any) -> tuple[str, str] | None:
+    """The kind and id after which a list of records begins, given by a record or as a pair."""
+    if after is None:
+        return None
+    place = (after.kind, after.id) if isinstance(after, Record) else after
+    if not isinstance(place, tuple | list) or len(place) != 2:
+        raise InvalidArgument(f"after must be a record, or its kind and id, not {shown(after)}")
+    kind, id = (check_name("after", part, LONGEST_ID) for part in place)
+    return kind, id
 
 
 def check_given(**names: str | None) -> None:

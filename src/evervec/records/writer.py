@@ -17,7 +17,7 @@ from evervec.errors import (
     QuotaExceeded,
     ValueRefused,
 )
-from evervec.model.filters import Conditions, read_filter
+from evervec.model.filters import Conditions, fits_all, read_filter
 from evervec.model.jobs import Ticket
 from evervec.model.records import Record
 from evervec.records.drafts import (
@@ -157,11 +157,14 @@ class RecordWriter:
         """Delete the records that fit, or only count them. A record that changes between being read
         and being deleted is read again."""
         conditions = read_filter(filter, self._settings)
-        if not conditions:
+        if fits_all(conditions):
             raise InvalidArgument(
-                "delete_where needs a filter: an empty one would delete every record"
+                "delete_where needs a filter that says which records: this one would delete every "
+                "record"
             )
         check_given(kind=kind)
+        if dry_run or kind is None:  # before records of other kinds are deleted
+            self._check_writable(kind, conditions)
         if dry_run:
             return self._store.records.count(self._tenant, kind, conditions)
         deleted, after, changed = 0, None, True
@@ -179,6 +182,12 @@ class RecordWriter:
                     deleted += accepted
                     changed = changed or accepted < len(seqs)
         return deleted
+
+    def _check_writable(self, kind: str | None, conditions: Conditions) -> None:
+        """Refuse to delete rows of attached tables."""
+        for name in self._tables.by_kind() if kind is None else [kind]:
+            if self._store.records.count(self._tenant, name, conditions):
+                self._tables.check_writable(name)
 
     def _page(
         self, kind: str | None, conditions: Conditions, after: tuple[str, str] | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,14 +12,17 @@ from evervec.errors import EmbedderError
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Judges how well texts answer a query; may be called from several threads.
+    """Judges how well texts answer a query; may be called from several threads. `rerank` may be a
+    coroutine function: all coroutines run in one event loop, which is not the caller's.
 
     Optional member: `logits`, True if its scores are not from 0 to 1 but logits.
     """
 
     name: str
 
-    def rerank(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+    def rerank(
+        self, query: str, texts: Sequence[str]
+    ) -> Sequence[float] | Coroutine[Any, Any, Sequence[float]]:
         """One score per text, in their order; higher is better. Raises `ProviderUnavailable`,
         `RateLimited` or `InvalidInput`."""
         ...

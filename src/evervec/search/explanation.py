@@ -33,8 +33,8 @@ class Explainer:
     def explained(self, hit: Hit, passage: Passage, read: Read) -> Hit:
         """A hit with its explanation."""
         record = read.found.record
-        scores, rerank = self.order.scores_of(record), self.order.rerank
-        meaning, words = scores.meaning(record), scores.words(record)
+        rerank = self.order.rerank
+        meaning, words = self.evidence.meaning(record), self.evidence.words(record)
         (factors,) = self.recall.factors([record])
         assert factors is not None
         strength, decay, weight, updated_at = factors

@@ -2,8 +2,9 @@
 
 Both sides are numbers from 0 to 1 that do not depend on which other records were found: the cosine,
 and the share of the query's words that the best record by words contains, scaled by the text
-scores. They are combined as independent evidence, `1 - (1 - meaning) * (1 - words)`. So a relevance means the
-same in every query and can be compared with a threshold, and a deeper search changes no score.
+scores. They are combined as independent evidence, `1 - (1 - meaning) * (1 - words)`. Of a record that
+one side found, the other side is looked up. So a relevance means the same in every query and can be
+compared with a threshold, and a deeper search changes no score.
 """
 
 from __future__ import annotations
@@ -34,66 +35,51 @@ class Evidence:
     """records with their text scores"""
     share: Callable[[int], float] = lambda record: 1.0
     """the share of the query's words that a record contains"""
-    text_scores: dict[int, float] = field(init=False)
-    _share: float | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.text_scores = dict(self.texts)
-
-    def within(self, depth: int) -> Scores:
-        """The scores of the candidates that either side found within this depth."""
-        near = dict(zip(self.near.records[:depth], self.near.scores[:depth], strict=True))
-        if self.via == "semantic":
-            return Scores(near, {}, 0.0, 0.0)
-        texts = self.text_scores if len(self.texts) <= depth else dict(self.texts[:depth])
-        # a record that is not among the nearest is at most as near as the last of them, if there
-        # are more
-        floor = min(near.values(), default=0.0) if len(self.near) >= depth else 0.0
-        return Scores(near, texts, max(floor, 0.0), self._scale())
-
-    def _scale(self) -> float:
-        if not self.texts:
-            return 0.0
-        record, best = self.texts[0]
-        if self._share is None:
-            self._share = self.share(record)
-        return WORDS * self._share / best if best > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The scores of some candidates."""
-
-    near: Mapping[int, float]
-    """cosines"""
-    texts: Mapping[int, float]
-    """text scores"""
-    floor: float
-    """counts as the cosine of a record that only words found"""
-    scale: float
+    near_within: Mapping[int, int] = field(default_factory=dict)
+    """how many of `near` a search of a depth finds; those of a deeper one follow"""
+    cosines: dict[int, float] = field(default_factory=dict)
+    """of all candidates that have vectors, also of those that only words found"""
+    text_scores: dict[int, float] = field(default_factory=dict)
+    """of all candidates that words match, also of those that are not among the best"""
+    scale: float = field(default=0.0, init=False)
     """of text scores"""
 
+    def __post_init__(self) -> None:
+        self.cosines = self.near.similarity | self.cosines
+        self.text_scores |= dict(self.texts)
+        if self.texts:
+            record, best = self.texts[0]
+            self.scale = WORDS * self.share(record) / best if best > 0 else 0.0
+
     def meaning(self, record: int) -> float:
-        return self.near.get(record, self.floor)
+        """The cosine; 0 of a record that has no vectors, or points away from the query."""
+        # by rounding, a cosine may be above 1
+        return min(max(self.cosines.get(record, 0.0), 0.0), 1.0)
 
     def words(self, record: int) -> float:
-        return self.texts.get(record, 0.0) * self.scale
+        return self.text_scores.get(record, 0.0) * self.scale
 
-    def all(self) -> dict[int, float]:
-        """The combined score of each candidate."""
+    def within(self, depth: int) -> dict[int, float]:
+        """The combined scores of the candidates that either side finds within this depth."""
+        near = self.near.records[: self.near_within.get(depth, depth)]
         if not self.texts:
-            return dict(self.near)
-        near, texts, floor, scale = self.near, self.texts, self.floor, self.scale
+            return {record: self.meaning(record) for record in near}
+        records = dict.fromkeys(near)
+        records.update(dict.fromkeys(record for record, _ in self.texts[:depth]))
+        cosines, texts, scale = self.cosines.get, self.text_scores.get, self.scale
         return {
-            record: 1.0 - (1.0 - near.get(record, floor)) * (1.0 - texts.get(record, 0.0) * scale)
-            for record in near.keys() | texts.keys()
+            record: 1.0
+            - (1.0 - min(max(cosines(record, 0.0), 0.0), 1.0)) * (1.0 - texts(record, 0.0) * scale)
+            for record in records
         }
 
 
-def rank(scores: Scores, recall: SearchCache, now: float) -> list[Ranked]:
-    """The live ones of the candidates, best first."""
-    ranked = _weighted(scores.all(), scores.near, recall, now)
+def rank(evidence: Evidence, depth: int, recall: SearchCache, now: float) -> list[Ranked]:
+    """The live ones of the candidates within a depth, best first."""
+    ranked = _weighted(evidence.within(depth), evidence.cosines, recall, now)
     ranked.sort()
+    if ranked and ranked[-1][0] == 0.0:  # those that point away from the query, by how far
+        ranked.sort(key=lambda entry: (entry[0], -min(entry[2] or 0.0, 0.0)))
     return ranked
 
 
@@ -128,22 +114,19 @@ class Rerank:
 
 
 class Order:
-    """Records in the order of the hits, with the scores that ranked them."""
+    """Records in the order of the hits."""
 
     def __init__(self, now: float) -> None:
         self.now = now
         """of the records' ages"""
         self.ranked: list[Ranked] = []
         self.rerank: Rerank | None = None
-        self._scores: dict[int, Scores] = {}
+        self._records: set[int] = set()
 
-    def add(self, ranked: Sequence[Ranked], scores: Scores) -> None:
+    def add(self, ranked: Sequence[Ranked]) -> None:
         """Append records of a deeper search."""
         self.ranked += ranked
-        self._scores.update(dict.fromkeys((record for _, record, _ in ranked), scores))
+        self._records.update(record for _, record, _ in ranked)
 
     def __contains__(self, record: int) -> bool:
-        return record in self._scores
-
-    def scores_of(self, record: int) -> Scores:
-        return self._scores[record]
+        return record in self._records

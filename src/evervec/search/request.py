@@ -58,11 +58,6 @@ class Request:
         """How many hits to rank: those before the offset too."""
         return self.offset + self.width
 
-    @property
-    def compares_vectors(self) -> bool:
-        """Whether the vectors of candidates are compared."""
-        return bool(self.diversity) or self.min_similarity is not None
-
 
 def read_request(
     settings: Settings,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from evervec.embedders.base import BadAnswer, describe
+from evervec.embedders.base import BadAnswer, describe, ended
 from evervec.errors import (
     DeadlineExceeded,
     EvervecError,
@@ -68,7 +68,7 @@ class SharedReranker:
         def call() -> list[float]:
             try:
                 with deadline(seconds):
-                    return read_scores(self._reranker.rerank(query, texts), len(texts))
+                    return read_scores(ended(self._reranker.rerank(query, texts)), len(texts))
             except Exception:
                 raise
             except BaseException as error:  # such as SystemExit, or asyncio's CancelledError

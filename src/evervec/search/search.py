@@ -11,8 +11,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from evervec.chunking import parse_chunker
@@ -21,14 +19,13 @@ from evervec.embedding.prepared import Vectors
 from evervec.embedding.query_costs import QueryRefused
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, InvalidArgument
-from evervec.indexes.base import Index, Matches, Query
-from evervec.model.filters import Conditions
+from evervec.indexes.base import Index, Query
 from evervec.model.records import Hit, Hits
 from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
+from evervec.search.candidates import CandidateFinder, Nearest
 from evervec.search.diversity import diversify
 from evervec.search.hits import HitMaker
-from evervec.search.matched_words import coverage, query_stems
 from evervec.search.ranking import Evidence, Order, Ranked, Rerank, rank
 from evervec.search.request import Request
 from evervec.search.reranker import NotReranked, RerankerRegistry, SharedReranker
@@ -80,6 +77,10 @@ class Search:
     _tenant: str
     _rerankers: RerankerRegistry
     _recall: SearchCache | None = field(default=None, init=False)
+    _candidates: CandidateFinder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._candidates = CandidateFinder(self._store, self._index, self._tenant)
 
     def search(self, request: Request) -> Hits:
         """The best records; the time is counted by how they were found."""
@@ -88,7 +89,7 @@ class Search:
         if reranker is not None:
             try:
                 reranker.check()
-                look = self._look(request, self._depths(request, self._candidates(request))[-1])
+                look = self._look(request, self._depths(request, self._reranked_count(request)))
                 hits = self._reranked(request, look, reranker)
             except NotReranked as failure:
                 error = str(failure)
@@ -104,7 +105,7 @@ class Search:
         """The hits without a reranker; `look`: what a deeper search has found already."""
         depths = self._depths(request, request.end)
         while True:
-            look = look or self._look(request, depths[-1])
+            look = look or self._look(request, depths)
             order = self._order(request, look, depths)
             hits = self._maker(request, look).make(order, look.evidence)
             # few groups may have most of the best records: the others are further down
@@ -147,7 +148,7 @@ class Search:
         """How many candidates a reranker orders among themselves."""
         return max(self._settings.rerank_candidates, request.width)
 
-    def _candidates(self, request: Request) -> int:
+    def _reranked_count(self, request: Request) -> int:
         """How many candidates are reranked: whole blocks. A further page adds hits behind those of
         the previous blocks, so that pages do not overlap."""
         block = self._block(request)
@@ -158,21 +159,7 @@ class Search:
         self._recall = None
 
     # candidates
-    def _texts(self, request: Request, via: str, limit: int) -> Sequence[tuple[int, float]]:
-        """The records with the query's words, the best first."""
-        if via == "semantic" or request.query is None:
-            return ()
-        found = [
-            self._store.records.search_text(
-                self._tenant, kind, request.query, limit, request.conditions
-            )
-            for kind in request.kinds or (None,)
-        ]
-        if len(found) == 1:
-            return found[0]
-        return sorted(chain.from_iterable(found), key=lambda scored: -scored[1])[:limit]
-
-    def _look(self, request: Request, limit: int) -> _Look:
+    def _look(self, request: Request, depths: Sequence[int]) -> _Look:
         """What was found, and with what it was searched. A slow provider may answer after the
         version it was asked for was retired and dropped: then the search is repeated."""
         while True:
@@ -181,14 +168,13 @@ class Search:
             scope = recall.scope(request.kinds)
             if request.version is not None:
                 request = self._in_version(request, scope)
-            asked = matches = None
+            asked = nearest = None
             if request.mode != "text" and scope.serving:
-                asked, matches = self._by_vector(request, scope, limit, recall)
+                asked, nearest = self._by_vector(request, scope, depths, recall)
                 if self._store.now() - began >= _QUICK and not self._are_all_kept(scope):
                     continue
-            via = "text" if matches is None else request.mode
-            texts, share = self._texts(request, via, limit), partial(_share, recall, request.query)
-            return _Look(recall, scope, asked, Evidence(via, matches or Matches(), texts, share))
+            evidence = self._candidates.evidence(request, recall, nearest, depths)
+            return _Look(recall, scope, None if evidence.via == "text" else asked, evidence)
 
     def _are_all_kept(self, scope: Scope) -> bool:
         mine = self._store.versions.collections_of(self._tenant)
@@ -246,19 +232,18 @@ class Search:
         return list(chosen.values())
 
     def _by_vector(
-        self, request: Request, scope: Scope, limit: int, recall: SearchCache
-    ) -> tuple[_Asked | None, Matches | None]:
+        self, request: Request, scope: Scope, depths: Sequence[int], recall: SearchCache
+    ) -> tuple[_Asked | None, Nearest | None]:
         """The query's vectors and the nearest records of all kinds; None when the model or the
         index is unavailable."""
-        conditions = request.conditions
+        limit, conditions = depths[-1], request.conditions
         try:
             asked = self._vectors(request, scope)
-            found = [
-                self._index.search(
-                    Query(s.version, self._tenant, asked[s.model], limit, conditions, recall.mark)
-                )
+            queries = [
+                Query(s.version, self._tenant, asked[s.model], limit, conditions, recall.mark)
                 for s in scope.serving
             ]
+            return asked, self._candidates.nearest(queries, depths, recall)
         except (DeadlineExceeded, InvalidArgument):
             raise
         except QueryRefused:  # logged there, once
@@ -269,10 +254,6 @@ class Search:
             # full text can answer instead
             log.warning("search uses text only: %s", describe(error))
             return None, None
-        all = found[0] if len(found) == 1 else Matches.of(chain.from_iterable(found), limit)
-        if conditions and not self._index.shares_store:
-            all = _still_fitting(recall, all, conditions)
-        return asked, all
 
     def _vectors(self, request: Request, scope: Scope) -> dict[Model, NDArray[np.float32]]:
         """The query as a vector, for each model."""
@@ -293,20 +274,19 @@ class Search:
         """The live records in the order of the hits."""
         order = Order(self._store.now())
         for depth in depths:
-            scores = look.evidence.within(depth)
-            found = rank(scores, look.recall, order.now)
+            found = rank(look.evidence, depth, look.recall, order.now)
             if order.ranked:
                 found = [entry for entry in found if entry[1] not in order]
             found = _relevant(request, found)
-            if request.compares_vectors:
-                found = self._compared(request, look, found)
-            order.add(found, scores)
+            if request.diversity:
+                found = self._diverse(request, look, found)
+            order.add(found)
         return order
 
     def _reranked(self, request: Request, look: _Look, reranker: SharedReranker) -> list[Hit]:
         """The best records in the order that the reranker gives them, and of them those that are
         relevant enough. Raises `NotReranked`."""
-        count, size = self._candidates(request), self._block(request)
+        count, size = self._reranked_count(request), self._block(request)
         plain = replace(request, min_relevance=None, diversity=None)
         order = self._order(plain, look, self._depths(request, count))
         ranked, order.ranked = order.ranked[:count], []
@@ -318,32 +298,22 @@ class Search:
             block = order.rerank.rank(ranked[start : start + size], look.recall, order.now)
             block = _relevant(request, block)
             if request.diversity:
-                block = self._compared(replace(request, min_similarity=None), look, block)
+                block = self._diverse(request, look, block)
             order.ranked += block
         return maker.make(order, look.evidence)
 
-    def _compared(self, request: Request, look: _Look, ranked: list[Ranked]) -> list[Ranked]:
-        """The records that are similar enough, in an order in which they differ as requested. None
-        are, if no vectors could be searched."""
-        least, vectors = request.min_similarity, self._best_vectors(look, ranked)
-        if least is not None:
-            # words may have found a record that is also near
-            known = {record: cosine for record, (cosine, _) in vectors.items()}
-            ranked = [
-                (rank, record, cosine)
-                for rank, record, near in ranked
-                if (cosine := known.get(record, -2.0) if near is None else near) >= least
-            ]
-        if request.diversity and vectors:
-            points = {record: vector for record, (_, vector) in vectors.items()}
-            return diversify(ranked, points, request.diversity, request.end)
-        return ranked
+    def _diverse(self, request: Request, look: _Look, ranked: list[Ranked]) -> list[Ranked]:
+        """The records in an order in which they differ as requested; in the same order, if no
+        vectors could be searched."""
+        assert request.diversity is not None
+        vectors = self._best_vectors(look, ranked)
+        return diversify(ranked, vectors, request.diversity, request.end) if vectors else ranked
 
     def _best_vectors(
         self, look: _Look, ranked: Sequence[Ranked]
-    ) -> dict[int, tuple[float, NDArray[np.float32]]]:
-        """For each record the cosine and the vector of the chunk that is nearest to the query."""
-        found: dict[int, tuple[float, NDArray[np.float32]]] = {}
+    ) -> dict[int, NDArray[np.float32]]:
+        """For each record the vector of the chunk that is nearest to the query."""
+        found: dict[int, NDArray[np.float32]] = {}
         if look.asked is None:
             return found
         for serving in look.scope.serving:
@@ -352,7 +322,7 @@ class Search:
             for record, chunks in stored.items():
                 cosines = [float(chunk.vector @ wanted) for chunk in chunks]
                 best = max(range(len(chunks)), key=cosines.__getitem__)
-                found[record] = (cosines[best], chunks[best].vector)
+                found[record] = chunks[best].vector
         return found
 
 
@@ -361,21 +331,9 @@ def _is_asked(request: Request, collection: Collection) -> bool:
 
 
 def _relevant(request: Request, ranked: list[Ranked]) -> list[Ranked]:
-    least = request.min_relevance
-    return ranked if least is None else [entry for entry in ranked if -entry[0] >= least]
-
-
-def _share(recall: SearchCache, query: str | None, record: int) -> float:
-    """The share of the query's words that a record which words found contains."""
-    if not query or len(query_stems(query)) < 2:
-        return 1.0
-    read = next(recall.read([record]))
-    return 1.0 if read is None else coverage(query, read.title, read.found.text)
-
-
-def _still_fitting(recall: SearchCache, found: Matches, conditions: Conditions) -> Matches:
-    """Drop matches that no longer fit the filter: an index outside the store has the metadata of
-    its last write."""
-    read = zip(found, recall.read(found.records), strict=True)
-    good = (match for match, known in read if known is not None and known.fits(conditions))
-    return Matches.best_first(good, len(found))
+    """The records that reach the thresholds; one without vectors reaches no similarity."""
+    if (least := request.min_similarity) is not None:
+        ranked = [item for item in ranked if item[2] is not None and item[2] >= least]
+    if (least := request.min_relevance) is not None:
+        ranked = [item for item in ranked if -item[0] >= least]
+    return ranked

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index
 from evervec.model.basics import as_datetime
+from evervec.model.bounds import shown
 from evervec.model.records import ModelSpec
 from evervec.model.reports import Exported
 from evervec.stores.base import Store
@@ -52,7 +54,12 @@ class Exporter:
         self, file: Any, kind: str | None, vectors: bool, progress: Callable[[int], object] | None
     ) -> Exported:
         pa, pq = pyarrow()
-        kinds = sorted(self._store.versions.kinds(self._tenant)) if kind is None else [kind]
+        known = sorted(self._store.versions.kinds(self._tenant))
+        if kind is not None and kind not in known:
+            raise InvalidArgument(
+                f"there is no kind {shown(kind)}: this tenant has {', '.join(known) or 'none'}"
+            )
+        kinds = known if kind is None else [kind]
         records = with_vectors = chunks = size = 0
         waiting: list[Any] = []
         with pq.ParquetWriter(file, schema(), compression="zstd", use_dictionary=REPEATED) as out:

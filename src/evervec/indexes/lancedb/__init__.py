@@ -8,7 +8,15 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from evervec.errors import WrongCollection
-from evervec.indexes.base import Held, Matches, Query, StoredVector, Stray, by_version
+from evervec.indexes.base import (
+    Held,
+    Matches,
+    Query,
+    StoredVector,
+    Stray,
+    by_version,
+    similarities_of,
+)
 from evervec.indexes.lancedb.filters import numbers
 from evervec.indexes.lancedb.head import Head
 from evervec.indexes.lancedb.table import Table, table_names
@@ -58,6 +66,9 @@ class LanceIndex:
     def search(self, query: Query) -> Matches:
         table = self._table(query.version)
         return table.search(query) if table else Matches()
+
+    def similarities(self, query: Query, records: Sequence[int]) -> dict[int, float]:
+        return similarities_of(self.vectors(query.version, records), query.vector)
 
     def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
         table = self._table(version)

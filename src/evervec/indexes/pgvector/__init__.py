@@ -227,9 +227,7 @@ class PgvectorIndex(Index):
         distance = "p.vector <=> $1::{type}"
         order = distance if by_hnsw else f"({distance}) + 0, p.record"
         nearest = table.sql(SQL.nearest, filter=f" {filter}" if filter else "", order=order)
-        vector = query.vector
-        asked = pack_vector(vector) if table.type.startswith("vector") else vector_text(vector)
-        values = [asked, query.tenant, wanted, *given]
+        values = [_asked(table, query), query.tenant, wanted, *given]
         with self._db.snapshot() if by_hnsw else self._db.reading() as conn:
             if by_hnsw:
                 conn.execute(
@@ -239,6 +237,14 @@ class PgvectorIndex(Index):
             rows: list[tuple[int, bytes, float]]
             rows = conn.execute(table.sql(nearest), values).fetchall()
         return rows
+
+    def similarities(self, query: Query, records: Sequence[int]) -> dict[int, float]:
+        table = self._table(query.version, 0)
+        if table is None:
+            return {}
+        with self._handling_dropped_tables(), self._db.reading() as conn:
+            values = (_asked(table, query), query.tenant, list(records))
+            return dict(conn.execute(table.sql(SQL.similarities), values).fetchall())
 
     def build_hnsw(self, version: int) -> bool:
         """Build the HNSW index of a collection, see `Hnsw.build`."""
@@ -338,3 +344,9 @@ def _latest(
     for record, _, seq in points:
         latest[record] = max(latest.get(record, seq), seq)
     return latest
+
+
+def _asked(table: PointsTable, query: Query) -> Any:
+    """A query's vector as a parameter."""
+    is_full = table.type.startswith("vector")
+    return pack_vector(query.vector) if is_full else vector_text(query.vector)

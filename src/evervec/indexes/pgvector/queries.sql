@@ -87,6 +87,12 @@ limit $3
 -- name: among
  and p.record = any ($4::bigint[])
 
+-- name: similarities
+select record, max(1 - (vector <=> $1::{type}))::double precision
+from {points}
+where tenant = $2 and record = any ($3::bigint[])
+group by record
+
 -- name: vectors
 select record, hash, position, vector_send(vector::vector)
 from {points}

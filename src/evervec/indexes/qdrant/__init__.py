@@ -22,6 +22,7 @@ from evervec.indexes.base import (
     StoredVector,
     Stray,
     by_version,
+    similarities_of,
 )
 from evervec.indexes.fields import declared
 from evervec.indexes.qdrant.engine import (
@@ -121,6 +122,9 @@ class QdrantIndex:
             if len(found) >= query.limit or len(points) < wanted:
                 return found
             wanted *= 4
+
+    def similarities(self, query: Query, records: Sequence[int]) -> dict[int, float]:
+        return similarities_of(self.vectors(query.version, records), query.vector)
 
     def vectors(self, version: int, records: Sequence[int]) -> dict[int, list[StoredVector]]:
         import numpy as np

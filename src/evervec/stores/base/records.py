@@ -104,8 +104,11 @@ class Records(Protocol):
         query: str,
         limit: int,
         filter: Conditions,
+        also: Sequence[int] = (),
     ) -> list[tuple[int, float]]:
-        """Live records that match the query's words, with their scores, best first."""
+        """Live records that match the query's words, with their scores: the `limit` best, best
+        first, then those of `also` that match too. A score does not depend on `limit`. `also` are
+        live records of the tenant that fit kind and filter."""
 
     def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:
         """Those of `records` that are live and belong to the tenant."""

@@ -16,5 +16,6 @@ class Records(records.Records):
             return []
         single = [stem for stem in stems if " " not in stem]
         phrases = [f" {stem} " for stem in stems if " " in stem]
-        head = [asked.tenant, asked.kind, asked.limit, single, phrases]
-        return self._matching(self.sql.match_text, head, asked.conditions)
+        also = self.engine.listed(asked.also)
+        head = [asked.tenant, asked.kind, asked.limit, single, phrases, also]
+        return self._best_first(self.sql.match_text, head, asked.conditions)

@@ -99,7 +99,7 @@ update evervec_chunks set chunks = chunks + $3 where tenant = $1 and version = $
 insert into evervec_chunks (tenant, version, chunks) values ($1, $2, $3)
 
 -- name: match_text
--- BM25 over the tenant's live records
+-- BM25 over the tenant's live records: the best, and those that the caller names
 with live as (
     select record, kind, metadata, words, length(words) as size from evervec_records
     where tenant = $1 and state = 'live'),
@@ -117,13 +117,15 @@ found as (
            count(*) over (partition by h.term) as having, e.many
     from hits as h
     join live as l on l.record = h.record
-    cross join every as e)
-select r.record,
-       sum(ln(1 + (f.many - f.having + 0.5) / (f.having + 0.5))
-           * f.times * 2.2 / (f.times + 1.2 * (0.25 + 0.75 * f.size))) as score
-from found as f
-join live as r on r.record = f.record
-where ($2::varchar is null or r.kind = $2){filter}
-group by r.record
-order by score desc, r.record
-limit $3
+    cross join every as e),
+scored as materialized (
+    select r.record,
+           sum(ln(1 + (f.many - f.having + 0.5) / (f.having + 0.5))
+               * f.times * 2.2 / (f.times + 1.2 * (0.25 + 0.75 * f.size))) as score
+    from found as f
+    join live as r on r.record = f.record
+    where ($2::varchar is null or r.kind = $2){filter}
+    group by r.record)
+(select record, score from scored order by score desc, record limit $3)
+union all
+select record, score from scored where record in list($6)

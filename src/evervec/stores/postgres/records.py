@@ -51,23 +51,27 @@ class Records(records.Records):
         terms = phrases(asked.words)
         if not terms:
             return []
-        owner, found = owner_word(asked.tenant), dict[int, float]()
+        owner, words = owner_word(asked.tenant), any_of(terms)
         given = self.engine.filter(asked.conditions, 6)
         query = SQL.match_text.replace("{filter}", given.clause)
         counts = self._counts.of(owner, terms)
-        steps = [_Step(any_of(terms), None)] if counts is None else list(_steps(counts))
+        steps = [_Step(words, None)] if counts is None else list(_steps(counts))
         # to test each candidate for the word of a tenant that has most records costs more than it saves
         is_one_of_many = not self._counts.has_most(owner)
         with self.db.snapshot() as conn:
+            named = [asked.tenant, words, self.engine.listed(asked.also)]
+            also = conn.execute(SQL.score_records, named).fetchall() if asked.also else []
             conn.execute(_BY_WORDS)
+            found = dict[int, float]()
             for step in steps:
-                words = f"'{owner}' & ({step.query})" if is_one_of_many else step.query
+                candidates = f"'{owner}' & ({step.query})" if is_one_of_many else step.query
                 most = None if step.most is None else max(step.most, asked.limit)
-                head: list[Any] = [asked.tenant, asked.kind, asked.limit, words, any_of(terms)]
+                head: list[Any] = [asked.tenant, asked.kind, asked.limit, candidates, words]
                 found |= dict(conn.execute(query, [*head, most, *given.values]).fetchall())
                 if len(found) >= asked.limit:
                     break
-        return sorted(found.items(), key=lambda item: (-item[1], item[0]))[: asked.limit]
+        best = sorted(found.items(), key=lambda item: (-item[1], item[0]))[: asked.limit]
+        return sorted({*best, *also}, key=lambda item: (-item[1], item[0]))
 
     def tend(self) -> None:
         """Let the server count the words, if it does not do so by itself."""

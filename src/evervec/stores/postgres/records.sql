@@ -236,6 +236,13 @@ from (
 order by score desc, c.record
 limit $3
 
+-- name: score_records
+-- of the given records, those that match
+select r.record, ts_rank(array[0, 0, 0.5, 1], r.words, q.words, 1)::double precision
+from evervec.records as r
+cross join (select $2::tsquery as words) as q
+where r.record = any ($3::bigint[]) and r.words @@ q.words and r.state = 'live' and r.tenant = $1
+
 -- name: word_shares
 -- the most frequent words, and the share of records that contain each; null before the table is analyzed
 select c.reltuples::double precision, s.most_common_elems::text::text[],
@@ -260,3 +267,10 @@ where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
         ilike '%' || regexp_replace($4, '([\\%_])', '\\\1', 'g') || '%'{filter}
 order by r.record desc
 limit $3
+
+-- name: contains_text_among
+-- with PostgreSQL's `ilike`
+select r.record, 1.0::double precision from evervec.records as r
+where r.record = any ($1::bigint[])
+    and coalesce(r.title, '') || ' ' || r.text
+        ilike '%' || regexp_replace($2, '([\\%_])', '\\\1', 'g') || '%'

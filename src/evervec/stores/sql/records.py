@@ -39,6 +39,8 @@ class TextQuery(NamedTuple):
     """words and phrases"""
     limit: int
     conditions: Conditions
+    also: Sequence[int]
+    """records whose scores are wanted however low they are"""
 
 
 class Records(Part):
@@ -97,23 +99,34 @@ class Records(Part):
         query: str,
         limit: int,
         filter: Conditions,
+        also: Sequence[int] = (),
     ) -> Scores:
-        asked = TextQuery(tenant, kind, terms(query), limit, filter)
+        asked = TextQuery(tenant, kind, terms(query), limit, filter, also)
         if asked.words and (found := self._ranked(asked)):
             return found
         # for what the engine cannot split into words, such as a part of Chinese or Japanese text
         if (part := part_of_text(query)) is None:
             return []
-        return self._matching(self.sql.contains_text, [tenant, kind, limit, part], filter)
+        found = self._matching(self.sql.contains_text, [tenant, kind, limit, part], filter)
+        if also and len(found) == limit:
+            known = {record for record, _ in found}
+            rest = self.read(self.sql.contains_text_among, self.engine.listed(also), part)
+            found += [item for item in rest if item[0] not in known]
+        return found
 
     @abstractmethod
     def _ranked(self, asked: TextQuery) -> Scores:
-        """The live records that contain words or phrases, the best first."""
+        """The live records that contain words or phrases, as `search_text` returns them."""
 
     def _matching(self, query: str, head: list[Any], conditions: Conditions) -> list[Any]:
         """The rows of a query that is filtered by metadata; `head`: its other parameters."""
         given = self.engine.filter(conditions, len(head))
         return self.read(query.replace("{filter}", given.clause), *head, *given.values)
+
+    def _best_first(self, query: str, head: list[Any], conditions: Conditions) -> Scores:
+        """The scored records of a query that selects some of them twice."""
+        rows = set(map(tuple, self._matching(query, head, conditions)))
+        return sorted(rows, key=lambda item: (-item[1], item[0]))
 
     def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:
         rows = self.read(self.sql.candidates, self.engine.listed(records), tenant)

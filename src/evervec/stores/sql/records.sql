@@ -214,3 +214,8 @@ where r.tenant = $1 and r.state = 'live' and ($2::text is null or r.kind = $2)
     and instr(lower(coalesce(r.title, '') || ' ' || r.text), lower($4)) > 0{filter}
 order by r.record desc
 limit $3
+
+-- name: contains_text_among
+select r.record, 1.0::double from evervec_records as r
+where r.record in list($1)
+    and instr(lower(coalesce(r.title, '') || ' ' || r.text), lower($2)) > 0

@@ -15,7 +15,7 @@ import heapq
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from evervec.model.deadlines import check
@@ -78,29 +78,39 @@ class Ranking:
     def _count_own(self) -> _Own:
         return self._count(self._scope), usual_size(self._conn, self._scope)
 
-    def best(self, terms: Iterable[str], limit: int, passes: Passes | None) -> Scores:
-        """The records with the best scores: those that contain more, and rarer, terms."""
+    def best(
+        self,
+        terms: Iterable[str],
+        limit: int,
+        passes: Passes | None,
+        also: Collection[int] = (),
+    ) -> Scores:
+        """The records with the best scores: those that contain more, and rarer, terms. Then those
+        of `also` that contain any."""
         matches = [_match(term) for term in dict.fromkeys(terms)]
         state = (self._packed, self._conn.execute(SQL.mark).fetchone()[0])
         self._own, self._usual = self._counts.of(state, self._scope, self._count_own)
         if not self._own:
             return []
         if passes is None:
-            return _first(self._ranked(matches, limit), limit)
+            scores = self._ranked(matches, limit, also)
+            return with_others(_first(scores, limit), also, scores)
         for most in (_SPARE * limit, self._own):
-            found = _first(self._ranked(matches, most), most)
+            scores = self._ranked(matches, most, also)
+            found = _first(scores, most)
             good = passes([record for record, _ in found])
             if len(good) >= limit or len(found) < most:
                 break
-        return [(record, score) for record, score in found if record in good][:limit]
+        best = [(record, score) for record, score in found if record in good][:limit]
+        return with_others(best, also, scores)
 
     def occurrences(self, term: str) -> list[tuple[int, int, int]]:
         """Of each of the tenant's records with a term: how often it occurs, and its number of
         words."""
         return self._occurrences(f"{self._scope} AND {_match(term)}")
 
-    def _ranked(self, matches: list[str], limit: int) -> dict[int, float]:
-        """The scores of at least the `limit` best records."""
+    def _ranked(self, matches: list[str], limit: int, also: Collection[int]) -> dict[int, float]:
+        """The scores of at least the `limit` best records, and of others."""
         scores: dict[int, float] = {}
         if self._own * 2 < self.rows:  # few of the rows: fetch the matches, then count them
             found = [self._occurrences(f"{self._scope} AND {match}") for match in matches]
@@ -124,9 +134,13 @@ class Ranking:
                 last = heapq.nlargest(limit, scores.values())[-1] * _ROUNDING
                 if left < last:  # no other record can reach this score any more
                     closed = True
-                    scores = {r: score for r, score in scores.items() if score + left >= last}
+                    also = frozenset(also)
+                    scores = {
+                        r: score for r, score in scores.items() if score + left >= last or r in also
+                    }
             shared = _shared_rarity(self.rows, self._count(match))
-            rows = self._occurrences(own, shared, scores if closed else None)
+            among = scores.keys() | also if closed else None
+            rows = self._occurrences(own, shared, among)
             self._add(scores, rarity, rows)
             left -= rarity * MOST
         return scores
@@ -173,6 +187,12 @@ class Ranking:
 
     def _rarity(self, having: int) -> float:
         return rarity_of(self._own, having)
+
+
+def with_others(best: Scores, also: Iterable[int], scores: Mapping[int, float]) -> Scores:
+    """The best records, and after them others that have scores too."""
+    known = {record for record, _ in best}
+    return best + [(r, scores[r]) for r in also if r in scores and r not in known]
 
 
 def rarity_of(own: int, having: int) -> float:

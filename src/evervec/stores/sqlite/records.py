@@ -36,11 +36,11 @@ class Records(records.Records):
         with self.db.snapshot() as conn:
             ranking = Ranking(conn, word, self._counts)
             if ranking.rows <= MANY:
-                return ranking.best(asked.words, asked.limit, _passes(conn, asked))
+                return ranking.best(asked.words, asked.limit, _passes(conn, asked), asked.also)
         with self._word_blocks().snapshot(asked.tenant, f"scope : {word}") as (conn, view):
             ranking = Ranking(conn, word, self._counts)
             if view is None:
-                return ranking.best(asked.words, asked.limit, _passes(conn, asked))
+                return ranking.best(asked.words, asked.limit, _passes(conn, asked), asked.also)
             return self._by_postings(conn, asked, view, ranking) if view.own else []
 
     def _by_postings(
@@ -57,7 +57,7 @@ class Records(records.Records):
             elif found:
                 phrases.append(term)
         postings = WordRanking(conn, asked.tenant, view, ranking.occurrences)
-        return postings.best(words, phrases, asked.limit, _passes(conn, asked))
+        return postings.best(words, phrases, asked.limit, _passes(conn, asked), asked.also)
 
     def tend(self) -> None:
         """Write the words of large tenants, for searches of any process."""

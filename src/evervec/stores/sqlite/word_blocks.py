@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.model.deadlines import holding
+from evervec.stores.among import places_among
 from evervec.stores.sqlite import postings
 from evervec.stores.sqlite.connections import Connections
 from evervec.stores.sqlite.engine import SQL, listed
@@ -94,12 +95,12 @@ class View:
         return sum(a.nbytes for a in (*arrays, *self.sorted, *self.unsorted))
 
     def places_of(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places of those of some records, each given once, that are alive."""
+        """The places of those of some records, given in order and once, that are alive."""
         before = self.records[: self.tail]
         at = np.searchsorted(before, records, "right", sorter=self.by_record) - 1
         found, wanted = self.by_record[at[at >= 0]], records[at >= 0]
         found = found[before[found] == wanted]
-        late = self.tail + np.flatnonzero(np.isin(self.records[self.tail : self.count], records))
+        late = self.tail + places_among(self.records[self.tail : self.count], records)
         places: NDArray[np.int64] = np.concatenate((found, late))
         return places[self.alive[places]]
 

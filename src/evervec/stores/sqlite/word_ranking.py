@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from evervec.model.deadlines import check
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.postings import Times, bucket_of, unpack, unpack_shared
-from evervec.stores.sqlite.ranking import K1, MOST, B, Passes, Scores, rarity_of
+from evervec.stores.sqlite.ranking import K1, MOST, B, Passes, Scores, rarity_of, with_others
 from evervec.stores.sqlite.word_blocks import View
 
 _WORTH_CLOSING = 1 << 13
@@ -34,6 +34,9 @@ Places = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Phrases = Callable[[str], list[tuple[int, int, int]]]
 """the records that contain a phrase, how often they do, and their sizes"""
+
+
+_NONE = np.empty(0, np.int64)
 
 
 class _Piece(NamedTuple):
@@ -64,6 +67,13 @@ class _Term(NamedTuple):
     pieces: list[_Piece]
 
 
+class _Scored(NamedTuple):
+    places: Places
+    scores: Floats
+    others: Floats
+    """the scores of the other places that were asked for"""
+
+
 class WordRanking:
     """One search, on a connection with a snapshot."""
 
@@ -75,27 +85,38 @@ class WordRanking:
         self._least, self._by_size = K1 * (1 - B), K1 * B / view.usual
 
     def best(
-        self, words: Iterable[int], phrases: Iterable[str], limit: int, passes: Passes | None
+        self,
+        words: Iterable[int],
+        phrases: Iterable[str],
+        limit: int,
+        passes: Passes | None,
+        also: Sequence[int] = (),
     ) -> Scores:
-        """The records with the best scores: those that contain more, and rarer, terms."""
+        """The records with the best scores: those that contain more, and rarer, terms. Then those
+        of `also` that contain any."""
         terms = self._words(Counter(words)) + list(map(self._phrase, phrases))
         terms = sorted((t for t in terms if t.size), key=lambda term: -term.rarity)
+        others = _NONE
+        if also:
+            others = np.sort(self._view.places_of(np.array(sorted(set(also)), np.int64)))
         if passes is None:
-            return self._first(self._scores(terms, limit), limit)
+            scored = self._scores(terms, limit, others)
+            return with_others(self._first(scored, limit), also, self._of(others, scored.others))
         found: Scores = []
         tested: set[int] = set()
         most = _SPARE * limit
         while True:
-            ranked = self._first(self._scores(terms, most), most)
+            scored = self._scores(terms, most, others)
+            ranked = self._first(scored, most)
             left = [item for item in ranked if item[0] not in tested]
             for start in range(0, len(left), _TESTED):
                 some = left[start : start + _TESTED]
                 good = passes([record for record, _ in some])
                 found += [item for item in some if item[0] in good]
                 if len(found) >= limit:
-                    return found[:limit]
-            if len(ranked) < most:
-                return found
+                    break
+            if len(found) >= limit or len(ranked) < most:
+                return with_others(found[:limit], also, self._of(others, scored.others))
             tested.update(record for record, _ in left)
             # as many as will do if the next fit as often, and room for chance
             most = max(_SPARE * most, 2 * limit * len(tested) // max(len(found), 1))
@@ -138,8 +159,9 @@ class WordRanking:
             having = sum(int(np.count_nonzero(alive[p.base :][p.places])) for p in pieces)
         return _Term(often * rarity_of(self._view.own, having), size, pieces)
 
-    def _scores(self, terms: Sequence[_Term], limit: int) -> tuple[Places, Floats]:
-        """Places with their scores; those of at least the `limit` best are complete."""
+    def _scores(self, terms: Sequence[_Term], limit: int, others: Places) -> _Scored:
+        """Places with their scores; those of at least the `limit` best, and of the given others,
+        are complete."""
         scores = np.zeros(self._view.count, np.float32)
         left = sum(term.rarity for term in terms) * MOST
         met: list[Places] = []
@@ -148,6 +170,8 @@ class WordRanking:
             check()
             if some is None and term.size > _WORTH_CLOSING:
                 some = self._left_over(scores, _all(met), left, limit)
+                if some is not None and len(others):
+                    some = _joined(some, others)
             for piece in term.pieces:
                 if some is None:
                     places, times = piece.base + piece.places.astype(np.int64), piece.times
@@ -163,7 +187,14 @@ class WordRanking:
             left -= term.rarity * MOST
         if some is None:
             some = self._alive(_all(met))
-        return some, scores[some]
+        elif len(others):
+            some = some[scores[some] > 0]
+        return _Scored(some, scores[some], scores[others])
+
+    def _of(self, places: Places, scores: Floats) -> dict[int, float]:
+        """The scores of places that have any, by record."""
+        records = self._view.records[places].tolist()
+        return {r: score for r, score in zip(records, scores.tolist(), strict=True) if score > 0}
 
     def _left_over(self, scores: Floats, met: Places, left: float, limit: int) -> Places | None:
         """Those places that can still be among the best, in order; None: any can."""
@@ -179,8 +210,8 @@ class WordRanking:
     def _alive(self, places: Places) -> Places:
         return places[self._view.alive[places]] if self._view.dead else places
 
-    def _first(self, scored: tuple[Places, Floats], limit: int) -> Scores:
-        places, scores = scored
+    def _first(self, scored: _Scored, limit: int) -> Scores:
+        places, scores, _ = scored
         if limit < len(places):
             best = np.flatnonzero(scores >= np.partition(scores, -limit)[-limit])
             places, scores = places[best], scores[best]
@@ -190,4 +221,10 @@ class WordRanking:
 
 
 def _all(places: list[Places]) -> Places:
-    return np.concatenate((np.empty(0, np.int64), *places))
+    return np.concatenate((_NONE, *places))
+
+
+def _joined(some: Places, others: Places) -> Places:
+    """Both, each place once; what `np.union1d` does takes it three times as long."""
+    both = np.sort(np.concatenate((some, others)))
+    return both[np.diff(both, prepend=-1) > 0]
