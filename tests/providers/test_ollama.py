@@ -70,7 +70,7 @@ def test_batches_have_64_texts_or_what_is_set(opened: Open, server: ProviderServ
     ev = opened("ollama")
     add_all(ev, KIND, *(f"text {n}" for n in range(150)))
     assert ev.process_all().succeeded == 150
-    assert sorted(call.inputs for call in server.calls()) == [22, 64, 64]
+    assert sorted(call.inputs for call in server.calls()) == [50, 50, 50]
     assert opened("ollama", provider_batch=7).embedder.max_batch == 7
 
 

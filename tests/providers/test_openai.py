@@ -118,7 +118,7 @@ def test_no_call_has_more_than_2048_inputs(opened: Open, server: ProviderServer)
     ev = opened(batch_size=5000)
     add_all(ev, KIND, *(f"text {n}" for n in range(5000)))
     assert ev.process_all().succeeded == 5000
-    assert sorted(call.inputs for call in server.calls()) == [904, 2048, 2048]
+    assert sorted(call.inputs for call in server.calls()) == [1666, 1667, 1667]
     assert server.seen().statuses == {200: 3}
 
 

@@ -32,7 +32,9 @@ def made(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     opened = []
 
     def make(limiter: Any = None, **settings: Any) -> Served:
-        ev = evervec.open("memory:", embedder="hashing", **settings)
+        # large responses count against the rate limit, which is not what is tested here
+        rates = {"rate_burst": 1_000_000, "rate_per_second": 1_000_000}
+        ev = evervec.open("memory:", embedder="hashing", **{**rates, **settings})
         opened.append(ev)
         return serve(ev, limiter=limiter)
 

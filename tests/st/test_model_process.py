@@ -1,5 +1,6 @@
 """A model in a process of its own."""
 
+import gc
 import os
 import select
 import shutil
@@ -177,6 +178,7 @@ def test_an_embedder_that_is_forgotten_ends_it(folder: Path) -> None:
     embedder.embed(["text"])
     pid = child_of(embedder)
     del embedder
+    gc.collect()
     assert not lives(pid)
 
 

@@ -15,7 +15,7 @@ import evervec
 
 NAMES = {
     "aopen", "AsyncEvervec", "deadline", "DeadlineExceeded",
-    "AccessDenied", "Answer", "AsyncClient", "AsyncEmbedder", "AttachedTable", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "ChunkVector", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError", "Explanation", "MatchedWord",
+    "AccessDenied", "Answer", "AuditEntry", "Key", "NewKey", "Token", "AsyncClient", "AsyncEmbedder", "AttachedTable", "Attachment", "Client", "Attempt", "Backfill", "Gate", "Spend", "Chunker", "ChunkVector", "Content", "Embedder", "EmbedderError", "EnqueueResult", "Evervec", "EvervecError", "Explanation", "MatchedWord",
     "FailureGroup", "TimelineEvent", "WorkerState", "JobFilter", "Sentence", "Hit", "Hits", "HistoryPoint", "IndexMismatch", "IndexUnavailable", "InvalidArgument", "InvalidInput", "InvalidRecord",
     "InvalidTransition", "Job", "JobFailed", "Kind", "LeaseLost", "Outcome", "ProcessResult",
     "ProviderUnavailable", "Queue", "RateLimited", "Record", "Reranked", "Reranker", "Rescore", "Settings",

@@ -346,7 +346,7 @@ def test_the_job_of_a_record_is_found_by_the_records_key(ev: evervec.Evervec) ->
 
 def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
     """A new query has to be added above."""
-    parts = {"job_columns", "claim_columns", "record_columns", "contains_text", "purge_jobs",
+    parts = {"job_columns", "claim_columns", "record_columns", "contains_text", "contains_text_among", "purge_jobs",
              "count_status", "insert_record", "index_text", "insert_stubs", "insert_loads", "add_attempts", "insert_points", "add_cached", "put_given",
              "versions"}  # fmt: skip
     # a migration looks at all of its kind, and only then

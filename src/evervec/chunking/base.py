@@ -60,20 +60,20 @@ class Measure:
     count_all: Callable[[Sequence[str]], Sequence[int]] | None = None
     """counts many texts at once, if that is faster"""
 
-    def sizes(self, texts: Sequence[str]) -> Sequence[int]:
-        if self.count_all is None or len(texts) < 2:
-            return [self.count(text) for text in texts]
-        return self.count_all(texts)
 
-    def run(self, counting: Counting[T]) -> T:
-        """What a generator makes that is given the sizes for which it asks."""
-        try:
-            asked = next(counting)
-            while True:
-                asked = counting.send(self.sizes(asked))
-        except StopIteration as end:
-            made: T = end.value
-            return made
+def measure_with(measure: Measure, counting: Counting[T]) -> T:
+    """What a generator makes that is given the sizes for which it asks."""
+    try:
+        asked = next(counting)
+        while True:
+            if measure.count_all is None or len(asked) < 2:
+                sizes: Sequence[int] = [measure.count(text) for text in asked]
+            else:
+                sizes = measure.count_all(asked)
+            asked = counting.send(sizes)
+    except StopIteration as end:
+        made: T = end.value
+        return made
 
 
 def together(countings: Sequence[Counting[T]]) -> Counting[list[T]]:

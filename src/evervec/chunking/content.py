@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from zlib import crc32
 
-from evervec.chunking.base import BYTES, Counting, Measure, Piece, together
+from evervec.chunking.base import BYTES, Counting, Measure, Piece, measure_with, together
 from evervec.chunking.division import late_start, measured
 from evervec.chunking.structure import Block, blocks
 from evervec.errors import InvalidArgument
@@ -77,11 +77,11 @@ class ContentChunker:
         return cls(int(most), int(least) if least else None, int(overlap or 0), measure)
 
     def split(self, text: str) -> list[Piece]:
-        return self.measure.run(self._split(text))
+        return measure_with(self.measure, self._split(text))
 
     def split_all(self, texts: Sequence[str]) -> list[list[Piece]]:
         """The pieces of each text; they are measured together."""
-        return self.measure.run(together([self._split(text) for text in texts]))
+        return measure_with(self.measure, together([self._split(text) for text in texts]))
 
     def _split(self, text: str) -> Counting[list[Piece]]:
         most = self.most - self.overlap

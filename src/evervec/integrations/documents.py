@@ -31,8 +31,8 @@ Call = Callable[[Any], Any]
 Plan: TypeAlias = Generator[Call, Any, T]
 """calls to make in order; each is answered with its result, a stream of results with their list"""
 _PAGE = 1000
-_ANY: dict[str, Any] = {"not": {"any": []}}
-"""a filter that every record fits: whatever the field, it has none of no values"""
+_ANY: dict[str, Any] = {"or": [{"any": {"exists": True}}, {"any": {"exists": False}}]}
+"""a filter that every record fits, whether it has the field or not"""
 
 
 class Documents:

@@ -30,7 +30,9 @@ def diversify(
     size = next((len(vector) for vector in vectors.values()), 1)
     zero = np.zeros(size, dtype=np.float32)
     points = np.stack([vectors.get(record, zero) for _, record, _ in ranked])
-    relevance = (1.0 - diversity) * np.array([-rank for rank, _, _ in ranked])
+    # of those that point away from the query, by how far
+    worth = [-rank if rank else min(cosine or 0.0, 0.0) for rank, _, cosine in ranked]
+    relevance = (1.0 - diversity) * np.array(worth)
     nearest = np.zeros(len(ranked))
     left = np.ones(len(ranked), dtype=bool)
     chosen: list[int] = []

@@ -198,7 +198,7 @@ class EvervecVectorStore(BasePydanticVectorStore):
             text, k if alpha is None else max(k, min(_CANDIDATES * k, _MOST_CANDIDATES)),
             vector=vector, mode=mode, filter=filter, **options,
         )  # fmt: skip
-        scored = [(hit.relevance if alpha is None else _weighed(hit, alpha), hit) for hit in found]
+        scored = [(_score(hit) if alpha is None else _weighed(hit, alpha), hit) for hit in found]
         if alpha is not None:
             scored.sort(key=lambda pair: -pair[0])
         return VectorStoreQueryResult(
@@ -230,6 +230,11 @@ def _chosen(query: VectorStoreQuery) -> Filter | None:
     if query.doc_ids:
         found[SOURCE[-1]] = query.doc_ids
     return found or None
+
+
+def _score(hit: Hit) -> float:
+    """The relevance; the cosine of a record that points away from the query, as other stores have."""
+    return hit.relevance or min(hit.similarity or 0.0, 0.0)
 
 
 def _weighed(hit: Hit, alpha: float) -> float:
