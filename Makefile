@@ -77,7 +77,7 @@ clean:  ## remove the environment and everything built
 	rm -rf $(VENV) .venv-fleet build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A stamp stands for an installed set of packages, and is made anew when pyproject.toml changes.
+# A stamp stands for an installed set of packages, and is rebuilt when pyproject.toml changes.
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"evervec needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}: say make PYTHON=...")'
 	@$(PYTHON) -m venv --clear $(VENV)

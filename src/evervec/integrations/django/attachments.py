@@ -1,6 +1,6 @@
 """Attaches and detaches tables as the applied migrations say, when `migrate` ends.
 
-So a table that was made anew by a migration, as Django does on SQLite, is attached again; and a
+So a table that a migration rebuilt, as Django does on SQLite, is attached again; and a
 `migrate` that was interrupted is completed by the next.
 """
 
