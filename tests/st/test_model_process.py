@@ -157,7 +157,7 @@ def test_large_calls_leave_no_files(folder: Path, opened: Open) -> None:
     assert np.isfinite(embedder.embed(texts)).all()
     running = embedder._running()
     assert isinstance(running, ModelProcess)
-    path = Path(running._running()._folder.name)
+    path = running._running().folder
     assert list(path.iterdir()) == []
     embedder.close()
     assert not path.exists()

@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from struct import Struct
+from tempfile import mkdtemp
 from typing import IO, NamedTuple, NoReturn
 
 import numpy as np
@@ -67,7 +67,8 @@ class _Message(NamedTuple):
 
 
 class _Channel:
-    """One side's way to the other."""
+    """One side's way to the other. Its streams have no buffers: the lock of a buffer that a thread
+    reads would stay locked in a fork."""
 
     def __init__(self, folder: Path, given: IO[bytes], taken: IO[bytes]) -> None:
         self._folder = folder
@@ -81,15 +82,16 @@ class _Channel:
             with open(self._file(kind, number), "wb", buffering=0) as file:
                 file.write(content)
         with self._giving:
-            self._given.write(_HEAD.pack(number, kind, len(content)))
-            if not is_large:
-                self._given.write(content)
-            self._given.flush()
+            left = memoryview(
+                _HEAD.pack(number, kind, len(content)) + (b"" if is_large else content)
+            )
+            while left:
+                left = left[self._given.write(left) :]
 
     def read(self) -> _Message | None:
         """None: the other process has ended, or closed its side."""
-        head = self._taken.read(_HEAD.size)
-        if len(head) < _HEAD.size:
+        head = self._exactly(_HEAD.size)
+        if head is None:
             return None
         number, kind, length = _HEAD.unpack(head)
         if length > _PIPE:
@@ -97,8 +99,20 @@ class _Channel:
             content = path.read_bytes()
             path.unlink()
         else:
-            content = self._taken.read(length)
-        return _Message(number, kind, content) if len(content) == length else None
+            found = self._exactly(length)
+            if found is None:
+                return None
+            content = found
+        return _Message(number, kind, content)
+
+    def _exactly(self, size: int) -> bytes | None:
+        found = b""
+        while len(found) < size:
+            part = self._taken.read(size - len(found))
+            if not part:
+                return None
+            found += part
+        return found
 
     def close(self) -> None:
         for stream in (self._given, self._taken):
@@ -156,24 +170,25 @@ class _Child:
         self._numbers = count(_LOADED + 1)
         self._asked: dict[int, Future[_Rows]] = {}
         self._changing = threading.Lock()
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="evervec-", dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None
-        )
+        # not a TemporaryDirectory: a fork that ends would remove it
+        self.folder = Path(mkdtemp("", "evervec-", _IN_MEMORY if _IN_MEMORY.is_dir() else None))
         loaded = self._asked[_LOADED] = Future()
-        program = _START.format(path=sys.path, folder=self._folder.name)
+        program = _START.format(path=sys.path, folder=str(self.folder))
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                bufsize=0,
             )
         except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
             raise ProviderUnavailable(
                 f"no process can be started for {self._name}: {describe(error)}"
             ) from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._channel = _Channel(Path(self._folder.name), self._process.stdin, self._process.stdout)
+        self._channel = _Channel(self.folder, self._process.stdin, self._process.stdout)
         start("evervec-model", self._collect)
         try:
             self._send(_Message(_LOADED, _TEXTS, orjson.dumps(asdict(wanted))))
@@ -225,7 +240,7 @@ class _Child:
             for answer in asked.values():
                 answer.set_exception(self._lost())
             self._channel.close()
-            self._folder.cleanup()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _lost(self) -> ProviderUnavailable:
         code = self._process.returncode
@@ -260,9 +275,9 @@ def serve(folder: str) -> None:
     sys.setswitchinterval(_SLICE)  # threads tokenise, feed devices, and talk to the parent
     for number in (signal.SIGINT, signal.SIGTERM):  # a parent that drains still needs its model
         signal.signal(number, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "wb")
+    answers, requests = os.fdopen(os.dup(1), "wb", 0), os.fdopen(0, "rb", 0, closefd=False)
     os.dup2(2, 1)  # what libraries print must not get among the answers
-    channel = _Channel(Path(folder), answers, sys.stdin.buffer)
+    channel = _Channel(Path(folder), answers, requests)
 
     def answer(number: int, kind: bytes, content: bytes) -> None:
         try:
