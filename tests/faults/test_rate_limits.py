@@ -15,8 +15,9 @@ from support.provider import Behaviour, Call
 from support.provider_process import ProviderProcess
 
 CONCURRENCY, BATCH = 6, 16
-SIZES = (18, 19, 21)
-"""of the batches of three workers, by which their connections are identified"""
+SIZES = (18, 19, 20)
+"""of the calls of three workers, by which their connections are identified: the calls of a batch are
+of equal size, and a whole batch of 256 has calls of just these"""
 STORM = 2.5
 """seconds, or twice as long as the machine needs to start the workers, if that is more: a storm
 must outlast what is done while it lasts"""
