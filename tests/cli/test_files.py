@@ -329,6 +329,14 @@ def test_a_passage_is_cut_between_words_around_those_of_the_query() -> None:
     assert passage("", [])[0] == ""
 
 
+def test_progress_in_lines_says_that_nothing_is_done_yet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = _Lines("embedding", 700, "", every=0.0)
+    lines.advance(0)
+    assert capsys.readouterr().err == "embedding: 0 of 700\n"
+
+
 def test_progress_tells_chunks_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     lines = _Lines("embedding", None, "chunks", every=0.0)
     lines._began -= 10

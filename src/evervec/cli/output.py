@@ -234,13 +234,15 @@ class _Lines(Progress):
         self._last = self._count
         passed = max(time.monotonic() - self._began, 1e-9)
         rate, unit = self._count / passed, f" {self._unit}" * bool(self._unit)
-        of = left = ""
+        of = speed = ""
+        total = max(self._total or 0, self._count)  # jobs that were added meanwhile are not in it
         if self._total:
-            total = max(self._total, self._count)  # jobs that were added meanwhile are not in it
             of = f" of {'about ' * self._about}{total:,}"
+        if self._count:
+            speed = f", {pace(rate)}"
             rest = (total - self._count) / rate
-            left = f", {duration(rest)} left" if rest >= 1 else ""
-        say(f"{self._what}: {self._count:,}{of}{unit}, {pace(rate)}{left}", err=True)
+            speed += f", {duration(rest)} left" if rest >= 1 else ""
+        say(f"{self._what}: {self._count:,}{of}{unit}{speed}", err=True)
 
 
 @contextmanager
