@@ -19,6 +19,9 @@ T = TypeVar("T")
 Withdraw = Callable[[], bool]
 """withdraws a call that has not begun; False: it has begun"""
 
+_MOST_RESULTS = 64
+"""results that a loop passes on before it serves other tasks"""
+
 
 class Outcome(Protocol):
     """How a caller awaits a call of a thread."""
@@ -106,9 +109,9 @@ class Call(Generic[T]):
 class LoopPool:
     """A limited number of daemon threads for the tasks of one event loop, by turns between owners.
 
-    Calls wait in the loop itself, and threads get one call more than they can run. So the loop
-    never waits for a lock that a thread holds, and a thread that ends a call has the next one at
-    once.
+    A thread that ends a call takes the next one itself, and leaves the result for the loop: the loop
+    may be late, because threads that compute hold the interpreter for up to 5 ms. Threads take
+    turns at choosing with a lock; the loop adds calls without it, so it never waits for a thread.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -116,10 +119,14 @@ class LoopPool:
         self._threads: list[threading.Thread] = []
         self._most = threads
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[str, deque[Call[Any]]] = {}
         self._handed = 0
-        """calls that threads have, running or next"""
-        self._orders: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        """calls whose results the loop has not collected"""
+        self._added: deque[tuple[str, Call[Any]]] = deque()
+        self._orders: SimpleQueue[bool] = SimpleQueue()
+        """True for each call that no thread has taken; False ends a thread"""
+        self._choosing = threading.Lock()
+        self._waiting: dict[str, deque[Call[Any]]] = {}
+        """by owner; the next one comes first"""
         self._ended: deque[tuple[Call[Any], Any]] = deque()
         self._told = False
         """the loop will look at `_ended`"""
@@ -127,22 +134,17 @@ class LoopPool:
     def submit(self, owner: str, do: Callable[[], T]) -> Call[T]:
         """Call a blocking function in a thread, with the caller's context variables."""
         call = Call(self._loop.create_future(), do)
-        if self._handed < 2 * self._most:
-            self._hand(call)
-        else:
-            self._waiting.setdefault(owner, deque()).append(call)
-        return call
-
-    def _hand(self, call: Call[Any]) -> None:
-        if len(self._threads) < min(self._most, self._handed + 1):
+        self._handed += 1
+        if len(self._threads) < min(self._most, self._handed):
             number = len(self._threads)
             self._threads.append(start(f"evervec-{self._name}-{number}", self._work))
-        self._handed += 1
-        self._orders.put(call)
+        self._added.append((owner, call))
+        self._orders.put(True)
+        return call
 
     def _work(self) -> None:
-        while call := self._orders.get():
-            answer: Any = None
+        while self._orders.get():
+            call, answer = self._next(), None
             if call.begin():
                 try:
                     answer = call.context.run(call.do)
@@ -155,27 +157,37 @@ class LoopPool:
                     self._loop.call_soon_threadsafe(self._collect)
             del call, answer  # they may hold much, and the next may be long in coming
 
-    def _collect(self) -> None:
-        """Pass results on to the tasks, and calls that wait to the threads."""
-        self._told = False
-        while self._ended:
-            call, answer = self._ended.popleft()
-            self._handed -= 1
-            resolve(call.future, answer)
-        while self._waiting and self._handed < 2 * self._most:
-            owner, calls = next(iter(self._waiting.items()))
-            del self._waiting[owner]
+    def _next(self) -> Call[Any]:
+        """A call of the owner whose turn it is; there is one for each order."""
+        with self._choosing:
+            while self._added:
+                owner, call = self._added.popleft()
+                self._waiting.setdefault(owner, deque()).append(call)
+            owner = next(iter(self._waiting))
+            calls = self._waiting.pop(owner)
             call = calls.popleft()
             if calls:
                 self._waiting[owner] = calls  # behind the others
-            if not call.future.done():
-                self._hand(call)
+            return call
+
+    def _collect(self) -> None:
+        """Pass results on to the tasks: a limited number, as other tasks of the loop wait."""
+        self._told = False
+        for _ in range(_MOST_RESULTS):
+            if not self._ended:
+                return
+            call, answer = self._ended.popleft()
+            self._handed -= 1
+            resolve(call.future, answer)
+        if not self._told:
+            self._told = True
+            self._loop.call_soon(self._collect)
 
     def close(self, patience: float) -> None:
         """End the threads, when no task awaits them; waits so many seconds for calls of tasks that
         were cancelled."""
         ends = time.monotonic() + patience
         for _ in self._threads:
-            self._orders.put(None)
+            self._orders.put(False)
         for thread in self._threads:
             thread.join(max(0.0, ends - time.monotonic()))
