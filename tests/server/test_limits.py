@@ -14,6 +14,7 @@ import evervec
 from evervec import Evervec
 from evervec.server.keys import Keys
 from evervec.server.rate_limits import MemoryLimiter, RedisLimiter
+from evervec.server.shares import Shares
 from support.processes import until
 from support.redis import RedisServer
 from support.service import Serve, ServiceProcess
@@ -48,6 +49,27 @@ def test_admins_and_open_paths_pass(ev: Evervec, serve: Serve) -> None:
     writer = served.http(served.key())
     assert [writer.get("/v1/jobs").status_code for _ in range(2)] == [200, 429]
     assert {writer.get("/healthz").status_code for _ in range(5)} == {200}
+
+
+def test_a_tenant_beyond_its_share_is_refused_while_the_event_loop_lags(
+    ev: Evervec, serve: Serve
+) -> None:
+    served = serve(ev)
+    shares: Any = served.app.state.service.shares
+    shares._clock = clock = Clock(1000.0)
+    Shares.report_lag(shares, 1.0)
+    greedy, other = served.http(served.key("greedy")), served.http(served.key("other"))
+    assert other.get("/v1/records").status_code == 200
+    answers = [greedy.get("/v1/records") for _ in range(51)]
+    assert [answer.status_code for answer in answers] == [200] * 50 + [429]
+    refused = answers[-1]
+    assert (refused.json()["error"], refused.headers["retry-after"]) == (
+        "more than its share",
+        "1",
+    )
+    assert other.get("/v1/records").status_code == 200
+    clock.move(3)
+    assert greedy.get("/v1/records").status_code == 200
 
 
 @pytest.fixture
