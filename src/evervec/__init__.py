@@ -50,6 +50,7 @@ if _typing.TYPE_CHECKING:
     from evervec.model.explanations import MatchedWord as MatchedWord
     from evervec.model.explanations import Reranked as Reranked
     from evervec.model.failures import FailureGroup as FailureGroup
+    from evervec.model.findings import VerifyReport as VerifyReport
     from evervec.model.history import HistoryPoint as HistoryPoint
     from evervec.model.job_filters import JobFilter as JobFilter
     from evervec.model.jobs import Attempt as Attempt
@@ -74,15 +75,14 @@ if _typing.TYPE_CHECKING:
     from evervec.model.reports import Gate as Gate
     from evervec.model.reports import Imported as Imported
     from evervec.model.reports import ImportedVectors as ImportedVectors
-    from evervec.model.reports import Limits as Limits
     from evervec.model.reports import MigrationStatus as MigrationStatus
     from evervec.model.reports import ProcessResult as ProcessResult
     from evervec.model.reports import Sentence as Sentence
-    from evervec.model.reports import Spend as Spend
     from evervec.model.reports import Stats as Stats
-    from evervec.model.reports import Usage as Usage
-    from evervec.model.reports import VerifyReport as VerifyReport
     from evervec.model.reports import WorkerState as WorkerState
+    from evervec.model.usage import Limits as Limits
+    from evervec.model.usage import Spend as Spend
+    from evervec.model.usage import Usage as Usage
     from evervec.opening import open as open
     from evervec.queue.queue import Queue as Queue
     from evervec.records.kinds import Kind as Kind
@@ -109,14 +109,15 @@ _HOMES = {
     "model.deadlines": "deadline",
     "model.explanations": "Explanation MatchedWord Reranked",
     "model.failures": "FailureGroup",
+    "model.findings": "VerifyReport",
     "model.history": "HistoryPoint",
     "model.job_filters": "JobFilter",
     "model.jobs": "Attempt EnqueueResult Job Outcome Status Ticket TimelineEvent",
     "model.ranking": "Rescore",
     "model.records": "ChunkVector Content Hit Hits Record Vectors Version",
-    "model.reports": "Backfill Comparison Estimate Exported Gate Imported ImportedVectors Limits "
-    "MigrationStatus ProcessResult "
-    "Sentence Spend Stats Usage VerifyReport WorkerState",
+    "model.reports": "Backfill Comparison Estimate Exported Gate Imported ImportedVectors "
+    "MigrationStatus ProcessResult Sentence Stats WorkerState",
+    "model.usage": "Limits Spend Usage",
     "opening": "open",
     "queue.queue": "Queue",
     "records.kinds": "Kind",

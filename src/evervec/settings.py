@@ -5,403 +5,383 @@ An argument of `open` overrides the environment variable, which overrides the de
 
 from __future__ import annotations
 
-import difflib
-import math
 import os
 import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from typing import Any
 
-from evervec.errors import SettingsError
+from evervec.runtime.setting import setting, setting_values
 from evervec.telemetry.visible import without_secrets
-
-
-def _setting(
-    default: Any,
-    meaning: str,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    secret: bool = False,
-) -> Any:
-    meta = {"meaning": meaning, "least": least, "most": most, "secret": secret}
-    if callable(default):
-        return field(default_factory=lambda: default, metadata=meta)
-    return field(default=default, repr=not secret, metadata=meta)
 
 
 @dataclass(frozen=True, repr=False)
 class Settings:
     """Settings of this process; each field is an argument of `evervec.open`."""
 
-    max_attempts: int = _setting(10, "attempts before a job becomes a dead letter", least=1)
-    backoff_seconds: float = _setting(
+    max_attempts: int = setting(10, "attempts before a job becomes a dead letter", least=1)
+    backoff_seconds: float = setting(
         1.0, "wait after the first failure; doubles with each further one", least=0
     )
-    backoff_cap_seconds: float = _setting(300.0, "longest wait between attempts", least=0)
-    backoff_jitter: float = _setting(
+    backoff_cap_seconds: float = setting(300.0, "longest wait between attempts", least=0)
+    backoff_jitter: float = setting(
         0.2, "random variation of a wait, up or down, as a fraction of it", least=0, most=1
     )
-    batch_size: int = _setting(
+    batch_size: int = setting(
         256,
         "jobs claimed at once; more for a model in this process that embeds more at once, as on a "
         "GPU, unless this is below the default",
         least=1,
     )
-    concurrency: int = _setting(3, "provider calls in flight", least=1)
-    poll_seconds: float = _setting(
+    concurrency: int = setting(3, "provider calls in flight", least=1)
+    poll_seconds: float = setting(
         0.0,
         "how often a worker polls for changes by other processes; "
         "0: 0.1 s on SQLite and DuckDB, 1 s on PostgreSQL, which also notifies",
         least=0,
     )
-    lease_seconds: float = _setting(60.0, "how long a claim holds without renewal", least=0.05)
-    drain_seconds: float = _setting(
+    lease_seconds: float = setting(60.0, "how long a claim holds without renewal", least=0.05)
+    drain_seconds: float = setting(
         30.0, "how long a stopping worker may take to finish its claimed jobs", least=0
     )
-    wait_seconds: float = _setting(30.0, "default timeout of `wait`", least=0)
-    busy_seconds: float = _setting(
+    wait_seconds: float = setting(30.0, "default timeout of `wait`", least=0)
+    busy_seconds: float = setting(
         5.0, "how long to wait for a lock held by another process or transaction", least=0
     )
-    keep_done_days: float = _setting(
+    keep_done_days: float = setting(
         7.0,
         "how long done jobs, attempts and tombstones are kept; those of a followed stream stay",
         least=0,
     )
-    keep_dead_days: float = _setting(7.0, "how long dead letters are kept", least=0)
-    housekeeping_seconds: float = _setting(60.0, "how often a worker runs housekeeping", least=0.01)
-    alert_failed: int = _setting(10, "number of failed jobs that raises an alert", least=1)
-    alert_lag_seconds: float = _setting(
+    keep_dead_days: float = setting(7.0, "how long dead letters are kept", least=0)
+    housekeeping_seconds: float = setting(60.0, "how often a worker runs housekeeping", least=0.01)
+    alert_failed: int = setting(10, "number of failed jobs that raises an alert", least=1)
+    alert_lag_seconds: float = setting(
         600.0, "how long due work (not backfill) may wait before an alert; 0: no alert", least=0
     )
-    alert_away_seconds: float = _setting(
+    alert_away_seconds: float = setting(
         60.0, "how long provider or index may be unavailable before an alert; 0: no alert", least=0
     )
-    alert_transaction_seconds: float = _setting(
+    alert_transaction_seconds: float = setting(
         600.0,
         "how long a transaction may block vacuum in PostgreSQL before an alert; 0: no alert",
         least=0,
     )
-    alert_url: str = _setting(
+    alert_url: str = setting(
         "", "webhook that alerts are posted to as JSON, when raised and when cleared", secret=True
     )
-    openai_url: str = _setting(
+    openai_url: str = setting(
         "", "URL of an OpenAI-compatible server; default $OPENAI_BASE_URL, else OpenAI's own"
     )
-    openai_key: str = _setting("", "API key of that server; default $OPENAI_API_KEY", secret=True)
-    ollama_url: str = _setting(
+    openai_key: str = setting("", "API key of that server; default $OPENAI_API_KEY", secret=True)
+    ollama_url: str = setting(
         "", "URL of Ollama; default $OLLAMA_HOST, else port 11434 of this machine"
     )
-    ollama_chars: int = _setting(
+    ollama_chars: int = setting(
         2000, "characters of a text sent to Ollama at most, cut after the last whole word", least=16
     )
-    dimensions: int = _setting(
+    dimensions: int = setting(
         0,
         "dimensions of a vector, for OpenAI, Ollama and `st`; 0: the model's default",
         least=0,
     )
-    st_device: str = _setting(
+    st_device: str = setting(
         "", "devices of `st` models, such as cuda:0,cuda:1, mps or cpu; empty: all GPUs, else cpu"
     )
-    st_precision: str = _setting(
+    st_precision: str = setting(
         "auto", "precision of `st` models: single, half, bfloat16; auto: half on GPUs"
     )
-    st_batch_tokens: int = _setting(
+    st_batch_tokens: int = setting(
         0, "tokens that an `st` model runs at once; 0: 32768 on GPUs, else 1024", least=0
     )
-    st_text_prompt: str = _setting("", "prompt before each text of an `st` model; empty: its own")
-    st_query_prompt: str = _setting("", "prompt before each query of an `st` model; empty: its own")
-    st_remote_code: bool = _setting(False, "run the Python code that comes with an `st` model")
-    provider_batch: int = _setting(
+    st_text_prompt: str = setting("", "prompt before each text of an `st` model; empty: its own")
+    st_query_prompt: str = setting("", "prompt before each query of an `st` model; empty: its own")
+    st_remote_code: bool = setting(False, "run the Python code that comes with an `st` model")
+    provider_batch: int = setting(
         0, "texts in one call to OpenAI or Ollama; 0: as many as it accepts", least=0
     )
-    provider_seconds: float = _setting(
+    provider_seconds: float = setting(
         60.0, "timeout of a call to OpenAI or Ollama that embeds a batch", least=0.01
     )
-    query_seconds: float = _setting(
+    query_seconds: float = setting(
         10.0, "timeout of a call to OpenAI or Ollama that embeds a query", least=0.01
     )
-    requests_per_minute: int = _setting(
+    requests_per_minute: int = setting(
         0, "calls to the provider per minute by all workers together; 0: no limit", least=0
     )
-    tokens_per_minute: int = _setting(
+    tokens_per_minute: int = setting(
         0, "tokens sent to the provider per minute by all workers together; 0: no limit", least=0
     )
-    price_per_million: float = _setting(0.0, "price of a million tokens, in your currency", least=0)
-    daily_tokens: int = _setting(
+    price_per_million: float = setting(0.0, "price of a million tokens, in your currency", least=0)
+    daily_tokens: int = setting(
         0, "tokens per day (UTC) after which embedding pauses; 0: no limit", least=0
     )
-    daily_money: float = _setting(
+    daily_money: float = setting(
         0.0, "cost per day (UTC) after which embedding pauses; 0: no limit", least=0
     )
-    tenant_kinds: int = _setting(
+    tenant_kinds: int = setting(
         200, "kinds that a tenant may have records of; 0: no limit", least=0
     )
-    tenant_records: int = _setting(0, "records that a tenant may have; 0: no limit", least=0)
-    tenant_bytes: int = _setting(
+    tenant_records: int = setting(0, "records that a tenant may have; 0: no limit", least=0)
+    tenant_bytes: int = setting(
         0, "bytes of a tenant's titles, texts and metadata; 0: no limit", least=0
     )
-    tenant_chunks: int = _setting(0, "chunks of a tenant in the index; 0: no limit", least=0)
-    tenant_tokens: int = _setting(
+    tenant_chunks: int = setting(0, "chunks of a tenant in the index; 0: no limit", least=0)
+    tenant_tokens: int = setting(
         0,
         "tokens per day (UTC) after which a tenant's jobs wait and it searches by text; 0: no limit",
         least=0,
     )
-    tenant_money: float = _setting(
+    tenant_money: float = setting(
         0.0,
         "cost per day (UTC) after which a tenant's jobs wait and it searches by text; 0: no limit",
         least=0,
     )
-    backfill_priority: int = _setting(
+    backfill_priority: int = setting(
         -100, "priority of the jobs that a backfill enqueues", least=-1000, most=1000
     )
-    vector_cache_mb: int = _setting(
+    vector_cache_mb: int = setting(
         0, "MB of vectors cached for texts that several records share; 0: no cache", least=0
     )
-    chunk_tokens: int = _setting(
+    chunk_tokens: int = setting(
         400, "tokens of a chunk, at most; fewer if the model accepts fewer", least=4
     )
-    text_chars: int = _setting(16_000_000, "characters of a record's text, at most", least=1)
-    hit_data_chars: int = _setting(
+    text_chars: int = setting(16_000_000, "characters of a record's text, at most", least=1)
+    hit_data_chars: int = setting(
         32_000_000, "characters of the typed objects in the hits of a search, at most", least=1
     )
-    hit_chars: int = _setting(
+    hit_chars: int = setting(
         32_000_000,
         "characters of the hits of a search, all parts and typed objects together, at most",
         least=1,
     )
-    title_chars: int = _setting(2048, "characters of a record's title, at most", least=1)
-    metadata_bytes: int = _setting(
+    title_chars: int = setting(2048, "characters of a record's title, at most", least=1)
+    metadata_bytes: int = setting(
         65_536, "bytes of a record's metadata as JSON, at most", least=2, most=16_000_000
     )
-    metadata_values: int = _setting(
+    metadata_values: int = setting(
         2000, "values in a record's metadata, including nested ones, at most", least=1
     )
-    metadata_depth: int = _setting(
+    metadata_depth: int = setting(
         32, "how deep a record's metadata may be nested", least=1, most=100
     )
-    filter_conditions: int = _setting(64, "conditions in a filter, at most", least=1, most=200)
-    filter_depth: int = _setting(8, "levels of and, or, not in a filter, at most", least=0, most=32)
-    filter_values: int = _setting(
+    filter_conditions: int = setting(64, "conditions in a filter, at most", least=1, most=200)
+    filter_depth: int = setting(8, "levels of and, or, not in a filter, at most", least=0, most=32)
+    filter_values: int = setting(
         1000, "values in a filter, all lists together, at most", least=1, most=10_000
     )
-    filter_chars: int = _setting(
+    filter_chars: int = setting(
         65_536,
         "characters of the field names and strings in a filter, at most",
         least=1,
         most=1_000_000,
     )
-    query_chars: int = _setting(8192, "characters of a query, at most", least=1, most=1_000_000)
-    most_hits: int = _setting(1000, "hits that a search may request, at most", least=1)
-    overfetch: int = _setting(3, "candidates fetched for each hit before re-scoring", least=1)
-    reranker: str = _setting(
+    query_chars: int = setting(8192, "characters of a query, at most", least=1, most=1_000_000)
+    most_hits: int = setting(1000, "hits that a search may request, at most", least=1)
+    overfetch: int = setting(3, "candidates fetched for each hit before re-scoring", least=1)
+    reranker: str = setting(
         "", "reranker of searches that do not say otherwise, by name; empty: none"
     )
-    rerank_key: str = _setting("", "API key of a reranker that is given by URL", secret=True)
-    rerank_candidates: int = _setting(
+    rerank_key: str = setting("", "API key of a reranker that is given by URL", secret=True)
+    rerank_candidates: int = setting(
         50, "candidates that are reranked; more if more hits are requested", least=1, most=1000
     )
-    rerank_seconds: float = _setting(
+    rerank_seconds: float = setting(
         2.0, "time limit of a reranker; then hits keep the order without it", least=0.01
     )
-    cache_mb: int = _setting(1024, "memory for vectors cached for search", least=1)
-    memory_mb: int = _setting(32, "text that a worker holds in memory at once", least=1)
-    add_batch: int = _setting(1000, "records that `add_many` saves in one transaction", least=1)
-    connect_seconds: float = _setting(10.0, "how long to wait for a database connection", least=0.1)
-    postgres_connections: int = _setting(
+    cache_mb: int = setting(1024, "memory for vectors cached for search", least=1)
+    memory_mb: int = setting(32, "text that a worker holds in memory at once", least=1)
+    add_batch: int = setting(1000, "records that `add_many` saves in one transaction", least=1)
+    connect_seconds: float = setting(10.0, "how long to wait for a database connection", least=0.1)
+    postgres_connections: int = setting(
         10, "connections to PostgreSQL per process, at most", least=2
     )
-    postgres_prepare: bool = _setting(
+    postgres_prepare: bool = setting(
         True, "use prepared statements; set False for PgBouncer in transaction mode"
     )
-    listen: bool = _setting(
+    listen: bool = setting(
         True, "use LISTEN and NOTIFY; set False for PgBouncer in transaction mode"
     )
-    hnsw_rows: int = _setting(
+    hnsw_rows: int = setting(
         50_000, "number of vectors at which pgvector builds an HNSW index; 0: never", least=0
     )
-    hnsw_memory_mb: int = _setting(
+    hnsw_memory_mb: int = setting(
         1024,
         "memory of the server for building HNSW indexes, if maintenance_work_mem is not more; a "
         "build takes what its vectors need",
         least=1,
     )
-    pgvector_half: bool = _setting(False, "store vectors of new collections in half precision")
-    pgvector_partitions: int = _setting(
+    pgvector_half: bool = setting(False, "store vectors of new collections in half precision")
+    pgvector_partitions: int = setting(
         1,
         "partitions of the table of vectors of new collections, each with an HNSW index",
         least=1,
         most=256,
     )
-    writer_lock_seconds: float = _setting(
+    writer_lock_seconds: float = setting(
         300.0, "how long the writer lock of a LanceDB index holds without renewal", least=0.05
     )
-    lancedb_ann_rows: int = _setting(
+    lancedb_ann_rows: int = setting(
         100_000, "number of vectors at which LanceDB builds an ANN index; 0: never", least=0
     )
-    qdrant_key: str = _setting(
+    qdrant_key: str = setting(
         "", "API key of the Qdrant server; default $QDRANT_API_KEY", secret=True
     )
-    qdrant_collection: str = _setting(
+    qdrant_collection: str = setting(
         "evervec_{version}",
         "name of a collection in Qdrant; {version}: the embedding version's name",
     )
-    qdrant_seconds: float = _setting(10.0, "timeout of a call to Qdrant", least=0.1)
-    qdrant_quantization: str = _setting(
+    qdrant_seconds: float = setting(10.0, "timeout of a call to Qdrant", least=0.1)
+    qdrant_quantization: str = setting(
         "", "quantization of new collections in Qdrant: scalar, binary or product; empty: none"
     )
-    qdrant_shards: int = _setting(0, "shards of new collections; 0: Qdrant's default", least=0)
-    qdrant_replicas: int = _setting(0, "replicas of new collections; 0: Qdrant's default", least=0)
-    disk_free_mb: float = _setting(
+    qdrant_shards: int = setting(0, "shards of new collections; 0: Qdrant's default", least=0)
+    qdrant_replicas: int = setting(0, "replicas of new collections; 0: Qdrant's default", least=0)
+    disk_free_mb: float = setting(
         100.0, "free disk space in MB below which `/readyz` reports low disk space", least=0
     )
-    server_body_mb: float = _setting(
+    server_body_mb: float = setting(
         10.0, "largest body of a request, and largest line of a batch", least=0.001
     )
-    server_query_mb: float = _setting(
+    server_query_mb: float = setting(
         2.0, "largest body of a request that adds no record, such as a search", least=0.001
     )
-    server_buffer_mb: float = _setting(
+    server_buffer_mb: float = setting(
         256.0,
         "MB of request bodies held at once, and as much again of responses that clients have not "
         "read yet; one tenant may hold a quarter",
         least=0.001,
     )
-    server_batch: int = _setting(1_000_000, "records in one batch request, at most", least=1)
-    server_batch_mb: float = _setting(1000.0, "largest body of a batch request", least=0.001)
-    server_page_mb: float = _setting(
+    server_batch: int = setting(1_000_000, "records in one batch request, at most", least=1)
+    server_batch_mb: float = setting(1000.0, "largest body of a batch request", least=0.001)
+    server_page_mb: float = setting(
         10.0,
         "approximate text in a page of records; further records go to the next page",
         least=0.001,
     )
-    server_depth: int = _setting(64, "how deep the JSON of a request may be nested", least=2)
-    server_values: int = _setting(
+    server_depth: int = setting(64, "how deep the JSON of a request may be nested", least=2)
+    server_values: int = setting(
         20_000, "values in the JSON of a request, or in a line of a batch, at most", least=1
     )
-    async_threads: int = _setting(
+    async_threads: int = setting(
         0, "threads of `aopen` that call the store; 0: 2, and 8 on PostgreSQL", least=0
     )
-    async_query_threads: int = _setting(
+    async_query_threads: int = setting(
         0,
         "threads of `aopen` that embed queries; 0: 1 for a model in this process, 8 for a provider",
         least=0,
     )
-    server_threads: int = _setting(16, "requests that use the store at once", least=1)
-    server_tenant_threads: int = _setting(
+    server_threads: int = setting(16, "requests that use the store at once", least=1)
+    server_tenant_threads: int = setting(
         0,
         "of these, those of one tenant; 0: half, or an eighth while other tenants have requests",
         least=0,
     )
-    server_requests: int = _setting(
+    server_requests: int = setting(
         2000, "requests in progress at once; more are answered with 503", least=1
     )
-    server_tenant_requests: int = _setting(
+    server_tenant_requests: int = setting(
         500, "of these, those of one tenant; more are answered with 429", least=1
     )
-    server_seconds: float = _setting(
+    server_seconds: float = setting(
         30.0, "time limit of a request without Request-Timeout", least=0.1
     )
-    server_most_seconds: float = _setting(
+    server_most_seconds: float = setting(
         300.0, "longest Request-Timeout; larger values are reduced to this", least=0.1
     )
-    server_repeat_hours: float = _setting(
+    server_repeat_hours: float = setting(
         24.0, "how long a response is kept for its Idempotency-Key", least=0.01
     )
-    server_repeat_names: int = _setting(
+    server_repeat_names: int = setting(
         1_000_000, "Idempotency-Keys kept per tenant, at most", least=1
     )
-    server_connections: int = _setting(
+    server_connections: int = setting(
         2048, "open connections; never more than half of the process's limit of open files", least=1
     )
-    server_client_connections: int = _setting(
+    server_client_connections: int = setting(
         512,
         "of these, connections or requests of one client: an IPv4 address, or an IPv6 /64 network",
         least=1,
     )
-    server_client_rate: float = _setting(
+    server_client_rate: float = setting(
         100.0, "new connections per second of one client; burst: server_client_connections",
         least=0.01,
     )  # fmt: skip
-    server_open_requests: int = _setting(
+    server_open_requests: int = setting(
         32, "requests of one client in progress that need no key, such as to sign in", least=1
     )
-    server_open_rate: float = _setting(
+    server_open_rate: float = setting(
         100.0,
         "requests per second of one client without a valid key; burst: four times as many",
         least=0.01,
     )
-    server_header_kb: float = _setting(
+    server_header_kb: float = setting(
         32.0, "largest request line and headers together, in KiB", least=0.25
     )
-    server_headers: int = _setting(100, "headers in one request, at most", least=10)
-    server_header_seconds: float = _setting(
+    server_headers: int = setting(100, "headers in one request, at most", least=10)
+    server_header_seconds: float = setting(
         20.0, "how long the headers of a request may take to arrive", least=0.05
     )
-    server_body_seconds: float = _setting(
+    server_body_seconds: float = setting(
         30.0, "longest pause of a client while it sends a body or reads a response", least=0.05
     )
-    server_body_rate: int = _setting(
+    server_body_rate: int = setting(
         500, "bytes per second that a client must send or read, apart from such pauses", least=1
     )
-    server_idle_seconds: float = _setting(
+    server_idle_seconds: float = setting(
         30.0, "how long an idle connection is kept open for the next request", least=0.05
     )
-    trusted_proxies: str = _setting(
+    trusted_proxies: str = setting(
         "",
         "addresses and networks of proxies whose X-Forwarded-For names the client, "
         "such as 10.0.0.7, 172.16.0.0/12",
     )
-    open_without_keys: bool = _setting(
+    open_without_keys: bool = setting(
         False,
         "while no keys exist, give every client full access to the service; "
         "False: only clients on this machine",
     )
-    token_seconds: float = _setting(
-        3600.0, "longest lifetime of a token made from a key", least=0.1
-    )
-    tokens_per_key: int = _setting(1000, "tokens that may be made from one key per hour", least=1)
-    session_hours: float = _setting(
+    token_seconds: float = setting(3600.0, "longest lifetime of a token made from a key", least=0.1)
+    tokens_per_key: int = setting(1000, "tokens that may be made from one key per hour", least=1)
+    session_hours: float = setting(
         12.0, "hours after which the dashboard asks for the key again", least=0.01
     )
-    keep_audit_days: float = _setting(90.0, "how long entries of the audit log are kept", least=0)
-    keep_audit_entries: int = _setting(
+    keep_audit_days: float = setting(90.0, "how long entries of the audit log are kept", least=0)
+    keep_audit_entries: int = setting(
         100_000,
         "entries of the audit log that are kept of each action on a tenant; 0: no limit",
         least=0,
     )
-    rate_per_second: float = _setting(
+    rate_per_second: float = setting(
         100.0, "requests per second that an agent may make", least=0.01
     )
-    rate_burst: int = _setting(200, "burst of requests that an agent may make", least=1)
-    redis_url: str = _setting(
+    rate_burst: int = setting(200, "burst of requests that an agent may make", least=1)
+    redis_url: str = setting(
         "",
         "Redis through which all processes share rate limits; empty: each process counts alone",
         secret=True,
     )
-    public_url: str = _setting(
+    public_url: str = setting(
         "", "URL of the service for other machines; used in signatures and by dispatch"
     )
-    cron_secret: str = _setting(
+    cron_secret: str = setting(
         "", "secret by which a scheduler starts a dispatch; default $CRON_SECRET", secret=True
     )
-    worker_secret: str = _setting(
+    worker_secret: str = setting(
         "", "secret that dispatch sends to the worker endpoint; default $WORKER_SECRET", secret=True
     )
-    qstash_url: str = _setting("", "URL of QStash; default $QSTASH_URL, else Upstash's own")
-    qstash_token: str = _setting(
+    qstash_url: str = setting("", "URL of QStash; default $QSTASH_URL, else Upstash's own")
+    qstash_token: str = setting(
         "", "token to publish through QStash; default $QSTASH_TOKEN", secret=True
     )
-    qstash_current_signing_key: str = _setting(
+    qstash_current_signing_key: str = setting(
         "", "QStash's current signing key; default $QSTASH_CURRENT_SIGNING_KEY", secret=True
     )
-    qstash_next_signing_key: str = _setting(
+    qstash_next_signing_key: str = setting(
         "", "QStash's next signing key; default $QSTASH_NEXT_SIGNING_KEY", secret=True
     )
-    clock: Callable[[], float] = _setting(
-        time.time, "function that returns seconds since the epoch"
-    )
+    clock: Callable[[], float] = setting(time.time, "function that returns seconds since the epoch")
     rng: random.Random = field(
         default_factory=random.Random, metadata={"meaning": "source of randomness for jitter"}
     )
@@ -410,74 +390,11 @@ class Settings:
         """Leaves out secrets, including those inside URLs."""
         shown = ((f.name, getattr(self, f.name)) for f in fields(self) if f.repr)
         values = (
-            f"{name}={(without_secrets(value) if isinstance(value, str) else value)!r}"
-            for name, value in shown
+            f"{name}={(without_secrets(v) if isinstance(v, str) else v)!r}" for name, v in shown
         )
         return f"Settings({', '.join(values)})"
 
     @classmethod
     def load(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:
         """The settings of one `open` call; `SettingsError` says which one is invalid."""
-        known = {f.name: f for f in fields(cls)}
-        for name in given:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {close[0]!r}?" if close else "see evervec.Settings."
-                raise SettingsError(f"unknown setting {name!r}; {hint}")
-        values = dict(given)
-        for name, f in known.items():
-            variable = f"EVERVEC_{name.upper()}"
-            if name not in values and f.type in _CAST and environ.get(variable):
-                values[name] = _from_text(variable, environ[variable], str(f.type))
-        for name, value in values.items():
-            _check(name, value, str(known[name].type), known[name].metadata)
-        return cls(**values)
-
-
-def _truth(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in _TRUE + _FALSE:
-        raise ValueError
-    return word in _TRUE
-
-
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_CAST: Mapping[Any, Callable[[str], Any]] = {
-    "int": int, "float": float, "str": str, "bool": _truth,
-}  # fmt: skip
-
-
-def _from_text(variable: str, text: str, kind: str) -> Any:
-    try:
-        return _CAST[kind](text)
-    except ValueError:
-        raise SettingsError(f"{variable} must be {_NOUN[kind]}, not {text!r}") from None
-
-
-_NOUN = {"int": "a whole number", "float": "a number", "bool": "true or false"}
-
-
-def _check(name: str, value: Any, kind: str, meta: Mapping[str, Any]) -> None:
-    def refuse(what: str, shown: str = repr(value)) -> NoReturn:
-        raise SettingsError(f"{name} must be {what}, not {shown} ({meta['meaning']})")
-
-    if name == "clock" and not callable(value):
-        raise SettingsError(f"clock must be a function that returns seconds, not {value!r}")
-    if name == "rng" and not isinstance(value, random.Random):
-        raise SettingsError(f"rng must be a random.Random, not {value!r}")
-    if name == "alert_url" and value and not str(value).startswith(("http://", "https://")):
-        raise SettingsError("alert_url must begin with http:// or https://")
-    if kind == "str" and not isinstance(value, str):
-        refuse("text", type(value).__name__)
-    if kind == "bool" and not isinstance(value, bool):
-        refuse("True or False")
-    if kind not in ("int", "float"):
-        return
-    accepted = (int,) if kind == "int" else (int, float)
-    if isinstance(value, bool) or not isinstance(value, accepted) or not math.isfinite(value):
-        refuse(_NOUN[kind])
-    least, most = meta["least"], meta["most"]
-    if least is not None and value < least:
-        refuse(f"at least {least}")
-    if most is not None and value > most:
-        refuse(f"at most {most}")
+        return cls(**setting_values(fields(cls), given, environ))

@@ -1,7 +1,7 @@
 """The audit log: kept in order, found by what it says, and swept by age."""
 
 from evervec.server.audit import Audit
-from evervec.stores.values import AuditChoice, StoredEntry
+from evervec.stores.service_values import AuditChoice, StoredEntry
 from support.world import World
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from evervec import EvervecError, InvalidArgument, InvalidTransition, JobFailed, Status
-from evervec.model.reports import Spend
+from evervec.model.usage import Spend
 from support.world import (
     DAY,
     KIND,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evervec import Client, InvalidRecord, QuotaExceeded, Status
-from evervec.model.reports import Limits
+from evervec.model.usage import Limits
 from support.service import Served
 from support.world import DAY, KIND, World, assert_in_step, work
 

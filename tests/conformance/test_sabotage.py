@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evervec.chunking import hash_text
-from evervec.model.reports import VerifyReport
+from evervec.model.findings import VerifyReport
 from support.engines import INDEXES
 from support.sabotage import Saboteur, drop_ledger, run_sql, saboteur, zeros
 from support.world import KIND, World, add_all, assert_in_step, job_of, work

@@ -1,7 +1,7 @@
 """What the service needs of a store beside keys: requests that come again, pages of jobs,
 conditional deletes, and counts of one tenant."""
 
-from evervec.stores.values import Asked
+from evervec.stores.service_values import Asked
 from support.world import KIND, World, add_all, claim_one, work
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evervec.model.reports import Spend
+from evervec.model.usage import Spend
 from evervec.stores.base import Store
 from support.engines import OWN_PAIRS, SHARED_PAIRS
 from support.world import World

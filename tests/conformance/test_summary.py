@@ -8,7 +8,7 @@ from evervec import Evervec, ProviderUnavailable, RateLimited, Sentence
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.maintenance.alerts import Problem
 from evervec.model.history import Counts
-from evervec.model.reports import Limits
+from evervec.model.usage import Limits
 from evervec.stores.base.history import BucketKey
 from support.world import KIND, START, World, add_all, fail_for_good, work
 

@@ -25,7 +25,7 @@ from evervec import (
     Ticket,
     WaitTimeout,
 )
-from evervec.model.reports import Limits
+from evervec.model.usage import Limits
 from support.ways import WAYS
 from support.world import KIND, World, assert_in_step, fail_for_good, work
 

@@ -7,7 +7,7 @@ import pytest
 from evervec import Evervec
 from evervec.model.jobs import Status
 from evervec.server.audit import Audit
-from evervec.stores.values import AuditChoice
+from evervec.stores.service_values import AuditChoice
 from support.pages import Operator
 from support.service import Served
 from support.world import add_all

@@ -93,7 +93,7 @@ def test_a_store_that_fails_is_said_and_recovers(
 
         with monkeypatch.context() as broken:
             broken.setattr(ev.store, "mark", fail)
-            broken.setattr("evervec.server.access.View.run", fail)
+            broken.setattr("evervec.server.view.View.run", fail)
             assert next(following) == "cannot be updated at present"
         assert next(following) == shown
 

@@ -7,7 +7,7 @@ import pytest
 
 from evervec import Evervec
 from evervec.server.audit import Audit
-from evervec.stores.values import AuditChoice
+from evervec.stores.service_values import AuditChoice
 from support.dashboard import Person, person
 from support.pages import HOSTILE, Shown, read
 from support.service import Served

@@ -19,7 +19,7 @@ from evervec.server.app import make_app
 from evervec.server.audit import Audit
 from evervec.server.dashboard.paths import SIGN_IN
 from evervec.server.keys import Keys
-from evervec.stores.values import AuditChoice
+from evervec.stores.service_values import AuditChoice
 from support.dashboard import events, pages, person
 from support.service import Serve, Served
 

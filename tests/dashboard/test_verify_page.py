@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evervec import Evervec, StoreError
-from evervec.model.reports import VerifyReport
+from evervec.model.findings import VerifyReport
 from evervec.model.verification import VerifyRun
 from evervec.server.verification import LOST_SECONDS, Verifications
 from evervec.stores import notes

@@ -17,7 +17,7 @@ from evervec.server.dashboard.measures import Measures
 from evervec.server.dashboard.pages.versions import Counted, _rate
 from evervec.server.dashboard.runs import Runs
 from evervec.server.problems import Problem
-from evervec.stores.values import AuditChoice
+from evervec.stores.service_values import AuditChoice
 from support.dashboard import Person, person
 from support.pages import HOSTILE, Shown, read
 from support.service import Served

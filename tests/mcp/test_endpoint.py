@@ -20,7 +20,7 @@ from evervec.server.app import make_app
 from evervec.server.audit import Audit
 from evervec.server.keys import Keys
 from evervec.server.rate_limits import MemoryLimiter
-from evervec.stores.values import AuditChoice
+from evervec.stores.service_values import AuditChoice
 from support.assistants import PickyEmbedder, connected
 from support.processes import until
 from support.service import Serve, Served

@@ -17,7 +17,7 @@ from evervec.embedding.budget import Budget
 from evervec.embedding.query_costs import Minute, QueryRefused
 from evervec.errors import StoreError
 from evervec.model.history import sum_points
-from evervec.model.reports import OF_QUERIES, Spend
+from evervec.model.usage import OF_QUERIES, Spend
 from evervec.queue.recorder import FLUSH_SECONDS
 from evervec.telemetry.counters import QUOTAS, TOKENS
 from support.processes import until

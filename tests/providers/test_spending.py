@@ -7,7 +7,7 @@ import pytest
 
 from evervec import Evervec
 from evervec.embedders.base import PROBE
-from evervec.model.reports import Spend
+from evervec.model.usage import Spend
 from support.provider import EVERY_CALL, Behaviour, ProviderServer, count_tokens
 from support.world import DAY, KIND, START, Clock, add_all, work
 

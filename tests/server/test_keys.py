@@ -14,7 +14,7 @@ import evervec
 from evervec import Evervec
 from evervec.server.audit import Audit
 from evervec.server.keys import Keys
-from evervec.stores.values import AuditChoice, StoredKey
+from evervec.stores.service_values import AuditChoice, StoredKey
 from support.processes import until
 from support.service import Serve, Served
 from support.world import fail_for_good

@@ -21,7 +21,7 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
 import evervec
-from evervec.model import reports
+from evervec.model import findings, reports, usage
 from evervec.model.jobs import Attempt, Job, Ticket
 from evervec.model.records import Hit, Record, Version
 from evervec.server import audit
@@ -138,11 +138,11 @@ SHOWN = {
     keys.KeyOut: evervec_keys.Key,
     keys.EntryOut: audit.Entry,
     queue.GateOut: reports.Gate,
-    queue.SpendOut: reports.Spend,
+    queue.SpendOut: usage.Spend,
     queue.StatsOut: reports.Stats,
     versions.VersionOut: Version,
-    versions.TallyOut: reports.Tally,
-    versions.VerifyOut: reports.VerifyReport,
+    versions.TallyOut: findings.Tally,
+    versions.VerifyOut: findings.VerifyReport,
     versions.MigrationOut: reports.MigrationStatus,
 }
 INSIDE = {

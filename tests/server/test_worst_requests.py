@@ -22,7 +22,7 @@ from evervec.server.app import _ROUTERS, make_app
 from evervec.server.dashboard.paths import SIGN_IN
 from evervec.server.keys import Keys
 from evervec.server.rate_limits import MemoryLimiter
-from evervec.stores.values import StoredEntry
+from evervec.stores.service_values import StoredEntry
 from support.dashboard import address, filled, pages
 from support.furnished import furnish, furnished
 from support.looptime import Held, ask, running, watching

@@ -11,8 +11,8 @@ from evervec import EvervecError, InvalidArgument, StoreError
 from evervec.integrations.streams import Follower, MessageMapping, retry
 from evervec.integrations.streams.message import Message, Source, SourceUnavailable
 from evervec.maintenance.metrics import exposition, stream_metrics
-from evervec.model.reports import Limits
 from evervec.model.streams import StreamProgress
+from evervec.model.usage import Limits
 from support.world import KIND, World, assert_in_step, work
 
 NAME = "list:notes"

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from evervec import EvervecError, InvalidArgument, StoreError
 from evervec.integrations import kafka
 from evervec.integrations.streams import Follower
-from evervec.model.reports import Limits
+from evervec.model.usage import Limits
 from support.kafka import KafkaCluster, Sent
 from support.processes import until
 from support.world import KIND, World, assert_in_step, work

@@ -10,8 +10,8 @@ from nats.js import JetStreamContext
 
 from evervec import EvervecError, InvalidArgument
 from evervec.integrations import nats
-from evervec.model.reports import Limits
 from evervec.model.streams import StreamProgress
+from evervec.model.usage import Limits
 from support.nats import NatsServer
 from support.processes import until
 from support.world import KIND, World, assert_in_step, work

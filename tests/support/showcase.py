@@ -25,7 +25,7 @@ import evervec
 from evervec import Evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import EvervecError, InvalidInput, ProviderUnavailable
-from evervec.model.reports import Limits
+from evervec.model.usage import Limits
 from evervec.server.keys import Keys
 from evervec.server.serve import serve
 

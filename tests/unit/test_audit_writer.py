@@ -11,7 +11,7 @@ from evervec.model.access import AuditEntry
 from evervec.server import audit_writer as module
 from evervec.server.audit import Audit
 from evervec.server.audit_writer import AuditWriter, Repeats
-from evervec.stores.values import AuditChoice, StoredEntry
+from evervec.stores.service_values import AuditChoice, StoredEntry
 from evervec.telemetry.counters import AUDIT
 from support.world import START, Clock
 

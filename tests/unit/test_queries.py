@@ -13,13 +13,14 @@ import duckdb
 import pytest
 
 from evervec.model.jobs import Job
-from evervec.model.reports import Limits, Spend
+from evervec.model.usage import Limits, Spend
 from evervec.queue.transitions import JobState
 from evervec.stores.duckdb import DuckdbStore
 from evervec.stores.duckdb import schema as duckdb_schema
 from evervec.stores.named import PARTS, Queries
 from evervec.stores.postgres import PostgresStore
-from evervec.stores.sql import job_writer, jobs
+from evervec.stores.service_values import Asked, StoredEntry, StoredKey
+from evervec.stores.sql import job_writer, tickets
 from evervec.stores.sql.job_rows import JobValues
 from evervec.stores.sql.record_rows import RecordValues, Row
 from evervec.stores.sql.service import Service
@@ -27,16 +28,7 @@ from evervec.stores.sql.shared import Shared, Workers
 from evervec.stores.sql.store import SqlStore
 from evervec.stores.sqlite import SqliteStore
 from evervec.stores.sqlite import schema as sqlite_schema
-from evervec.stores.values import (
-    Asked,
-    Candidate,
-    Found,
-    LockHolder,
-    Note,
-    StoredEntry,
-    StoredKey,
-    Typed,
-)
+from evervec.stores.values import Candidate, Found, LockHolder, Note, Typed
 
 STORES: dict[str, type[SqlStore]] = {
     "sqlite": SqliteStore,
@@ -172,7 +164,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "asked": Asked._fields,
     "stray_boxes": job_writer._StrayBox._fields,
     "rivals": job_writer._Rival._fields,
-    "settled": ("tenant", "kind", "id", *jobs._Standing._fields),
+    "settled": ("tenant", "kind", "id", *tickets.TicketState._fields),
     # rows that the code unpacks
     "job_columns": (
         *_JOB.split(), "claimed_seq", "status", "priority", "attempts", "max_attempts", "error",

@@ -9,8 +9,8 @@ import evervec.verify.verify
 from evervec import Chunker, Evervec, Kind, Status
 from evervec.chunking import hash_text
 from evervec.indexes.base import Held, Stray
+from evervec.model.findings import QUICK, Findings
 from evervec.model.records import Chunk
-from evervec.model.reports import QUICK, Findings
 from evervec.stores.values import Expected
 from evervec.verify.diff import compare
 from evervec.verify.verify import verify_versions

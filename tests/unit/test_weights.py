@@ -3,7 +3,7 @@
 import pytest
 
 from evervec.errors import StoreError
-from evervec.model.reports import Limits
+from evervec.model.usage import Limits
 from evervec.server import weights as module
 from evervec.server.weights import Weights
 from support.world import Clock

@@ -11,10 +11,10 @@ import click
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.durations import read_time
 from evervec.cli.output import facts, print_json, print_table, say, show, show_list
-from evervec.model.reports import MOST_WEIGHT, Limits
+from evervec.model.usage import MOST_WEIGHT, Limits
 from evervec.server.audit import Audit
 from evervec.server.keys import Keys, NewKey
-from evervec.stores.values import AuditChoice
+from evervec.stores.service_values import AuditChoice
 
 F = TypeVar("F", bound=Callable[..., Any])
 

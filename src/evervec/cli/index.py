@@ -17,11 +17,12 @@ from evervec.cli.output import (
     styled,
 )
 from evervec.cli.processing import process_all
-from evervec.model.reports import FAULTS, QUICK
+from evervec.model.findings import FAULTS, QUICK
 from evervec.model.verification import records_to_check, repair_target
 
 if TYPE_CHECKING:
-    from evervec.model.reports import Backfill, VerifyReport
+    from evervec.model.findings import VerifyReport
+    from evervec.model.reports import Backfill
 
 
 @command("backfill", "evervec backfill --dry-run")

@@ -35,7 +35,8 @@ from evervec.runtime.threads import handling_signals
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.model.reports import Sentence, Usage
+    from evervec.model.reports import Sentence
+    from evervec.model.usage import Usage
 
 
 @command("status", "evervec status --watch")

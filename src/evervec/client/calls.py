@@ -22,9 +22,10 @@ from evervec.errors import (
 from evervec.model.basics import make_cursor
 from evervec.model.bounds import MOST_VECTORS
 from evervec.model.filters import as_json
+from evervec.model.findings import VerifyReport
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import ChunkVector, Hit, Hits, Record, Records, Vectors, Version
-from evervec.model.reports import Usage, VerifyReport
+from evervec.model.usage import Usage
 from evervec.queue.ticket_waiter import check_ticket
 from evervec.records.drafts import (
     check_after,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evervec.model.basics import day_of
-from evervec.model.reports import OF_QUERIES, Spend
+from evervec.model.usage import OF_QUERIES, Spend
 from evervec.settings import Settings
 from evervec.stores import notes
 from evervec.stores.base import Store

@@ -14,17 +14,16 @@ from evervec.errors import InvalidArgument
 from evervec.facade.dry_run import with_estimate
 from evervec.facade.observation import ObservationMethods
 from evervec.facade.records import RecordMethods
+from evervec.model.findings import VerifyReport
 from evervec.model.reports import (
     Backfill,
     Estimate,
     Exported,
     Imported,
     ImportedVectors,
-    Limits,
     ProcessResult,
-    Usage,
-    VerifyReport,
 )
+from evervec.model.usage import Limits, Usage
 from evervec.opening import open_embedder
 from evervec.records.drafts import check_given, check_name
 from evervec.stores.notes import Episode

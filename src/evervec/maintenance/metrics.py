@@ -14,7 +14,8 @@ from evervec.embedding.registry import EmbedderRegistry
 from evervec.errors import EvervecError, SettingsError
 from evervec.indexes.base import Index
 from evervec.model.jobs import Status
-from evervec.model.reports import Stats, Usage
+from evervec.model.reports import Stats
+from evervec.model.usage import Usage
 from evervec.queue.queue import Queue
 from evervec.runtime.packages import install_command
 from evervec.stores.base import Store

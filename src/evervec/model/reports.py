@@ -1,12 +1,12 @@
-"""What evervec reports: counts, costs, progress, findings."""
+"""What evervec reports: counts, estimates, progress."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from evervec.errors import InvalidArgument
+from evervec.model.findings import VerifyReport
+from evervec.model.usage import Spend
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,104 +59,6 @@ class ImportedVectors:
     that are not embedded stay in the queue"""
     invalid: int = 0
     """rows whose vectors do not fit their texts, or are zero or not finite"""
-
-
-OF_QUERIES = ""
-"""the kind under which the cost of queries is summed; no kind has this name"""
-
-
-@dataclass(frozen=True, slots=True)
-class Spend:
-    """The cost of a provider's calls for one tenant, kind and model on one day (UTC). A call for
-    several tenants or kinds is shared among them."""
-
-    day: str
-    tenant: str
-    kind: str
-    """empty: the queries of searches"""
-    model: str
-    calls: float
-    tokens: int
-    money: float
-
-
-MOST_WEIGHT = 100
-"""highest weight of a tenant's turn"""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a tenant may have, and use in a day (UTC). None: the default in the settings; 0:
-    unlimited."""
-
-    weight: int | None = None
-    """of its turn in the queue; the default is 1"""
-    kinds: int | None = None
-    records: int | None = None
-    bytes: int | None = None
-    """of titles, texts, metadata and typed data, in UTF-8"""
-    chunks: int | None = None
-    tokens: int | None = None
-    """per day; beyond it, its jobs wait for the next day"""
-    money: float | None = None
-    """per day; beyond it, its jobs wait for the next day"""
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            least, most = (1, MOST_WEIGHT) if f.name == "weight" else (0, 1 << 62)
-            value = getattr(self, f.name)
-            if value is None:
-                continue
-            whole = isinstance(value, int) or (f.name == "money" and isinstance(value, float))
-            if isinstance(value, bool) or not whole or not least <= value <= most:
-                noun = "number" if f.name == "money" else "whole number"
-                raise InvalidArgument(
-                    f"{f.name}: must be a {noun} from {least} to {most}, not {value!r}"
-                )
-
-    def or_else(self, defaults: Limits) -> Limits:
-        """These limits, with the defaults where nothing is set."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(defaults, **{name: n for name, n in own.items() if n is not None})
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a tenant has, and has used today (UTC), with its limits."""
-
-    tenant: str
-    kinds: int
-    records: int
-    bytes: int
-    chunks: int
-    """in the serving versions"""
-    tokens: int
-    """today"""
-    money: float
-    """today"""
-    limits: Limits
-    """the limits in force"""
-    waits_until: datetime | None = None
-    """its jobs wait until then, because its daily quota is used up"""
-
-    def bounds(self) -> dict[str, tuple[float, float]]:
-        """For each limit, by name: the amount used, and the limit."""
-        return {
-            name: (getattr(self, name), bound)
-            for name in ("kinds", "records", "bytes", "chunks", "tokens", "money")
-            if (bound := getattr(self.limits, name))
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TenantState:
-    """A tenant in a list of all."""
-
-    usage: Usage
-    own_limits: Limits
-    """the limits that are set for it"""
-    paused: bool
-    """its jobs are not claimed"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,104 +227,6 @@ class WorkerState:
     """jobs that ended since it started"""
     paused: bool = False
     """it was told to finish what it has and to claim nothing"""
-
-
-FAULTS = ("missing", "stale", "orphaned", "doubled", "misplaced")
-"""The faults that `verify` distinguishes."""
-QUICK = "quick: vectors were not compared with the texts of their records"
-"""What a quick `verify` leaves unchecked."""
-_COUNTS = (*FAULTS, "checked", "waiting", "failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """The findings of `verify` for one tenant's records of one kind."""
-
-    tenant: str
-    kind: str
-    """empty for points of a version that the store does not know"""
-    checked: int = 0
-    missing: int = 0
-    stale: int = 0
-    orphaned: int = 0
-    doubled: int = 0
-    misplaced: int = 0
-    waiting: int = 0
-    failed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """The differences between index and records. Counts are of records, not chunks."""
-
-    missing: int
-    """records with no vectors, or with some missing"""
-    stale: int
-    """records whose points are of an older change or another text, or were altered, and that no job
-    will renew"""
-    orphaned: int
-    """deleted records that still have points, or records with points that they should not have"""
-    doubled: int
-    """records with a chunk in the index more than once"""
-    repaired: int
-    checked: int = 0
-    """live records that were compared with the index"""
-    misplaced: int = 0
-    """records with points of a version that is retired, or that the store does not know"""
-    waiting: int = 0
-    """records that were not compared, because a job for them is pending or in progress"""
-    failed: int = 0
-    """records whose job is a dead letter"""
-    troubles: tuple[str, ...] = ()
-    """problems that do not concern single records, such as a table without its triggers"""
-    unchecked: tuple[str, ...] = ()
-    """what was not compared, and why"""
-    by: tuple[Tally, ...] = ()
-    """the counts by tenant and kind"""
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing wrong was found in what was checked; `complete` says whether that was
-        all."""
-        return not self.found
-
-    @property
-    def complete(self) -> bool:
-        """Whether the index holds exactly the latest version of every record: nothing is wrong, no
-        job is pending or failed, and everything was checked."""
-        return self.clean and not (self.waiting or self.failed or self.unchecked)
-
-    @property
-    def faults(self) -> dict[str, int]:
-        """The faults of records, and how often each occurs."""
-        return {name: count for name in FAULTS if (count := getattr(self, name))}
-
-    @property
-    def found(self) -> dict[str, int]:
-        """Everything wrong: the faults of records, and the number of troubles."""
-        return self.faults | ({"troubles": len(self.troubles)} if self.troubles else {})
-
-
-@dataclass(slots=True)
-class Findings:
-    """The findings of a `verify` in progress."""
-
-    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """by tenant, kind and the name of the count"""
-    troubles: list[str] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)
-    repaired: int = 0
-
-    def report(self) -> VerifyReport:
-        by: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-        for (tenant, kind, name), count in sorted(self.counts.items()):
-            by[tenant, kind][name] = count
-        tallies = tuple(Tally(tenant, kind, **found) for (tenant, kind), found in by.items())
-        total = {name: sum(getattr(t, name) for t in tallies) for name in _COUNTS}
-        return VerifyReport(
-            **total, repaired=self.repaired, troubles=tuple(self.troubles),
-            unchecked=tuple(self.unchecked), by=tallies,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

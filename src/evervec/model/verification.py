@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from evervec.model.reports import FAULTS, Tally, VerifyReport
+from evervec.model.findings import COUNTS, FAULTS, Tally, VerifyReport
 
 if TYPE_CHECKING:
     from evervec.model.records import Version
@@ -17,7 +17,6 @@ _MOST_KINDS = 500
 _MOST_PLACES = 20
 _MOST_MESSAGES = 20
 _LONGEST_MESSAGE = 1000
-_COUNTS = (*FAULTS, "checked", "waiting", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +158,9 @@ class VerifyResult:
 
 
 def _by_kind(run: VerifyRun, report: VerifyReport, at: float) -> list[VerifiedKind]:
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTS, 0))
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
     for tally in report.by:
-        for name in _COUNTS:
+        for name in COUNTS:
             counts[tally.kind][name] += getattr(tally, name)
     repaired = (run.faults or FAULTS) if run.repair else ()
     return [

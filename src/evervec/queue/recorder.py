@@ -19,7 +19,7 @@ from evervec.model.basics import day_of
 from evervec.model.failures import LONGEST_EXAMPLE, Failing, common_message, fingerprint
 from evervec.model.history import BOUNDS, OTHER_KINDS, Counts
 from evervec.model.jobs import Job, Op, Status
-from evervec.model.reports import OF_QUERIES, Spend
+from evervec.model.usage import OF_QUERIES, Spend
 from evervec.runtime.threads import start
 from evervec.stores.base import Store
 from evervec.stores.base.failures import GroupKey

@@ -10,7 +10,7 @@ from __future__ import annotations
 from evervec.model.access import AuditEntry
 from evervec.model.basics import as_datetime
 from evervec.stores.base import Store
-from evervec.stores.values import AuditChoice, StoredEntry
+from evervec.stores.service_values import AuditChoice, StoredEntry
 
 Entry = AuditEntry
 LONGEST_TARGET = 1000

@@ -18,7 +18,7 @@ from evervec.runtime.batcher import Batcher
 from evervec.server.deadlines import within_request
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import StoredEntry
+from evervec.stores.service_values import StoredEntry
 from evervec.telemetry.counters import AUDIT
 
 log = logging.getLogger("evervec.server")

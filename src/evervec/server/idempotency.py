@@ -22,11 +22,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from evervec.errors import EvervecError
-from evervec.server.access import View
 from evervec.server.problems import Problem
+from evervec.server.view import View
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Asked
+from evervec.stores.service_values import Asked
 
 log = logging.getLogger("evervec.server")
 

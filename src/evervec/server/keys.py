@@ -26,7 +26,7 @@ from evervec.model.access import Key, NewKey, Role
 from evervec.model.basics import as_datetime, as_seconds
 from evervec.records.drafts import check_name
 from evervec.stores.base import Store
-from evervec.stores.values import StoredKey
+from evervec.stores.service_values import StoredKey
 
 __all__ = [
     "TOKENS_COUNTED",

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evervec.errors import EvervecError
 from evervec.model.deadlines import Deadline, bounded
-from evervec.model.reports import VerifyReport
+from evervec.model.findings import VerifyReport
 from evervec.model.verification import VerifyResult, VerifyRun, records_to_check, repair_target
 from evervec.runtime.threads import submit
 from evervec.server.audit import EVERY_TENANT
 from evervec.server.problems import Problem, problem_of
 from evervec.stores import notes
-from evervec.stores.values import StoredEntry
+from evervec.stores.service_values import StoredEntry
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec

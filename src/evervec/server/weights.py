@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from evervec.errors import EvervecError
 from evervec.model.deadlines import deadline
-from evervec.model.reports import Limits
+from evervec.model.usage import Limits
 
 _HOLDS = 5.0
 """seconds after which the weight of an active tenant is read again"""

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evervec.errors import InvalidArgument, StoreError
-from evervec.model.reports import Findings
+from evervec.model.findings import Findings
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.slices import records_of

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from evervec.chunking import Cutter
 from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index
+from evervec.model.findings import FAULTS, QUICK, Findings, VerifyReport
 from evervec.model.jobs import Status
-from evervec.model.reports import FAULTS, QUICK, Findings, VerifyReport
 from evervec.stores.base import Store
 from evervec.stores.slices import expected_slices
 from evervec.stores.values import Collection, Expected

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from evervec.embedding.registry import EmbedderRegistry
 from evervec.indexes.base import Index, Query
-from evervec.model.reports import Comparison, VerifyReport
+from evervec.model.findings import VerifyReport
+from evervec.model.reports import Comparison
 from evervec.stores.base import Store
 from evervec.stores.values import Collection, Expected
 from evervec.versions.sample import Sample, live_records

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 from evervec.opening import sqlite_path
-from evervec.server.access import View
 from evervec.server.keys import Role
+from evervec.server.view import View
 from evervec.telemetry.visible import without_secrets
 
 _IN_MEMORY = "memory:"

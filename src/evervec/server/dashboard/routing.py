@@ -34,7 +34,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from evervec.model.deadlines import check
-from evervec.server.access import View
 from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.live import Live
 from evervec.server.dashboard.paths import SIGN_IN, address_of, is_page, local_address, root_of
@@ -59,6 +58,7 @@ from evervec.server.requests import (
     media_type_of,
     path_of,
 )
+from evervec.server.view import View
 
 log = logging.getLogger("evervec.server")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from evervec.model.deadlines import deadline
 from evervec.runtime.threads import submit
-from evervec.server.access import View
 from evervec.server.problems import KNOWN_ERRORS, Problem, problem_of
+from evervec.server.view import View
 
 log = logging.getLogger("evervec.server")
 

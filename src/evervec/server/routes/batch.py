@@ -21,7 +21,6 @@ from starlette.responses import Response
 from evervec.errors import EvervecError
 from evervec.model.jobs import Ticket
 from evervec.records.writer import save_each
-from evervec.server.access import KindWriterView, View
 from evervec.server.answers import LINES
 from evervec.server.buffers import FREE_BYTES
 from evervec.server.deadlines import current_call
@@ -37,6 +36,7 @@ from evervec.server.requests import (
 from evervec.server.router import Routes
 from evervec.server.routes.records import RecordIn, draft_of, read_record
 from evervec.server.streams import Incoming, Spool
+from evervec.server.view import KindWriterView, View
 from evervec.stores.values import Draft
 
 router = Routes("records")

@@ -8,10 +8,10 @@ from functools import partial
 from pydantic import Field
 from starlette.responses import Response
 
-from evervec.server.access import KindReaderView, KindWriterView
 from evervec.server.answers import Given, Json, Shown, answer
 from evervec.server.problems import Problem
 from evervec.server.router import Routes
+from evervec.server.view import KindReaderView, KindWriterView
 
 router = Routes("records")
 

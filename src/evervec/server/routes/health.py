@@ -19,12 +19,12 @@ from evervec.maintenance.metrics import (
     store_metrics,
     usage_metrics,
 )
-from evervec.server.access import ReaderView, View
 from evervec.server.access_log import log_request
 from evervec.server.answers import Shown, answer, shows
 from evervec.server.readiness import State, summary
 from evervec.server.requests import Scope
 from evervec.server.router import Routes
+from evervec.server.view import ReaderView, View
 
 router = Routes("health", APIRoute)  # probes may send any parameters
 

@@ -13,7 +13,6 @@ from evervec.model.basics import make_cursor
 from evervec.model.jobs import Job, Status, TimelineEvent
 from evervec.model.records import Content
 from evervec.records.drafts import HIGHEST_PRIORITY
-from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.answers import (
     MOST_AT_ONCE,
     Given,
@@ -26,6 +25,7 @@ from evervec.server.answers import (
 from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.problems import Problem, redacted
 from evervec.server.router import Routes
+from evervec.server.view import ReaderView, View, WriterView
 
 router = Routes("jobs")
 

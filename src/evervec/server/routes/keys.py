@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from evervec.errors import InvalidArgument
 from evervec.model.basics import make_cursor
-from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import (
     MOST_AT_ONCE,
     Given,
@@ -30,7 +29,8 @@ from evervec.server.audit import Audit, Entry
 from evervec.server.keys import Key, NewKey, Role, TokenNotAllowed, TooManyTokens
 from evervec.server.problems import Problem
 from evervec.server.router import Routes
-from evervec.stores.values import AuditChoice
+from evervec.server.view import AdminView, ReaderView, View
+from evervec.stores.service_values import AuditChoice
 
 router = Routes("keys")
 

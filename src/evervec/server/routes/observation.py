@@ -12,11 +12,11 @@ from starlette.responses import Response
 from evervec.model.failures import FailureGroup
 from evervec.model.history import HistoryPoint
 from evervec.model.reports import Sentence, WorkerState
-from evervec.server.access import AdminView, ReaderView, WriterView
 from evervec.server.answers import MOST_AT_ONCE, Given, Shown, answer, shows
 from evervec.server.keys import Role
 from evervec.server.problems import redacted
 from evervec.server.router import Routes
+from evervec.server.view import AdminView, ReaderView, WriterView
 
 router = Routes("observation")
 

@@ -9,12 +9,13 @@ from typing import Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from evervec.model.reports import Gate, Spend, Stats
-from evervec.server.access import ReaderView, View, WriterView
+from evervec.model.reports import Gate, Stats
+from evervec.model.usage import Spend
 from evervec.server.answers import Given, Shown, answer, shows
 from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.problems import redacted
 from evervec.server.router import Routes
+from evervec.server.view import ReaderView, View, WriterView
 
 router = Routes("queue")
 

@@ -11,7 +11,6 @@ from urllib.parse import quote, unquote
 
 from fastapi import Depends, Header, Path, Query
 from pydantic import ConfigDict, Field
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,7 +21,6 @@ from evervec.model.jobs import Attempt, Status, Ticket
 from evervec.model.records import Record, Vectors
 from evervec.records.drafts import HIGHEST_PRIORITY, LONGEST_ID, LONGEST_NAME, OPTIONS, check_name
 from evervec.records.writer import Save
-from evervec.server.access import TENANT, KindReaderView, KindWriterView, View, view_of
 from evervec.server.answers import (
     MOST_AT_ONCE,
     BigInt,
@@ -51,12 +49,11 @@ from evervec.server.requests import (
     headers_of,
 )
 from evervec.server.router import Routes, described
+from evervec.server.routes.page import bounded_page
 from evervec.server.routes.tenants import quota_headers
+from evervec.server.view import TENANT, KindReaderView, KindWriterView, View, view_of
 from evervec.settings import Settings
 from evervec.stores.values import Draft
-
-_PORTION = 16
-"""records that are read at once, each of which may be as long as a body"""
 
 router = Routes("records")
 
@@ -373,30 +370,3 @@ def _absent(kind: str, id: str) -> Problem:
 
 def _changed(ticket: Ticket) -> Problem:
     return Problem(412, f"{ticket.kind} {ticket.id!r} no longer matches If-Match: get it again")
-
-
-def bounded_page(
-    listed: Callable[..., list[Record]], after: tuple[str, str] | None, limit: int, most: int
-) -> tuple[list[Record], bool]:
-    """Records up to a limit, or until they exceed `most` characters, and whether there may be more.
-    They are read in portions, to bound the memory."""
-    found: list[Record] = []
-    size = 0
-    while True:
-        wanted = min(_PORTION, limit - len(found))
-        part = listed(after=found[-1] if found else after, limit=wanted)
-        for place, record in enumerate(part, 1):
-            size += _size(record)
-            if size > most:
-                return found + part[:place], place < len(part) or len(part) == wanted
-        found += part
-        if len(part) < wanted or len(found) == limit:
-            return found, len(part) == wanted
-
-
-def _size(record: Record) -> int:
-    """About how many characters a record has."""
-    size = len(record.text) + len(record.title or "")
-    if record.metadata:
-        size += len(to_json(record.metadata))
-    return size if record.data is None else size + len(to_json(record.data))

@@ -14,7 +14,6 @@ from evervec.model.explanations import Explanation, MatchedWord, Reranked
 from evervec.model.jobs import Status, Ticket
 from evervec.model.records import Hit, Hits
 from evervec.queue.ticket_waiter import job_failed, timed_out
-from evervec.server.access import TENANT, KindReaderView, View, view_of
 from evervec.server.answers import (
     LONGEST_WAIT,
     MOST_AT_ONCE,
@@ -31,6 +30,7 @@ from evervec.server.requests import check_media_type
 from evervec.server.router import CheckedRequest, Routes, described
 from evervec.server.routes.jobs import JobOut
 from evervec.server.routes.records import TicketIn
+from evervec.server.view import TENANT, KindReaderView, View, view_of
 
 router = Routes("search")
 

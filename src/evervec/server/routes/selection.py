@@ -13,13 +13,14 @@ from starlette.responses import Response
 from evervec.model.job_filters import JobFilter
 from evervec.model.jobs import Status
 from evervec.records.drafts import HIGHEST_PRIORITY
-from evervec.server.access import Caller, ReaderView, View, WriterView
+from evervec.server.access import Caller
 from evervec.server.answers import MOST_AT_ONCE, BigInt, Given, Shown, answer
 from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.keys import Role
 from evervec.server.problems import Problem, redacted
 from evervec.server.router import Routes
 from evervec.server.routes.jobs import JobOut
+from evervec.server.view import ReaderView, View, WriterView
 
 router = Routes("jobs")
 

@@ -10,11 +10,11 @@ from fastapi import Depends, Path
 from pydantic import Field
 from starlette.responses import Response
 
-from evervec.model.reports import MOST_WEIGHT, Limits, Usage
+from evervec.model.usage import MOST_WEIGHT, Limits, Usage
 from evervec.records.drafts import check_name
-from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import BigInt, Given, Shown, answer, shows
 from evervec.server.router import Routes
+from evervec.server.view import AdminView, ReaderView, View
 
 router = Routes("tenants")
 

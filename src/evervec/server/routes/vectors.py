@@ -14,9 +14,9 @@ from evervec.model.deadlines import check
 from evervec.model.records import ChunkVector
 from evervec.records.drafts import check_name, existing_ids
 from evervec.search.vectors import VectorReader
-from evervec.server.access import KindReaderView
 from evervec.server.answers import Given, Shown
 from evervec.server.router import Routes
+from evervec.server.view import KindReaderView
 
 router = Routes("search")
 

@@ -11,14 +11,15 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
+from evervec.model.findings import Tally, VerifyReport
 from evervec.model.records import Version
-from evervec.model.reports import MigrationStatus, Tally, VerifyReport
+from evervec.model.reports import MigrationStatus
 from evervec.model.verification import repair_target
-from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.answers import Given, Shown, answer, shows
 from evervec.server.keys import Role
 from evervec.server.problems import Problem
 from evervec.server.router import Routes
+from evervec.server.view import AdminView, ReaderView, View
 from evervec.versions.migration import Migration
 
 router = Routes("versions")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from evervec.stores.values import Asked, AuditChoice, StoredEntry, StoredKey
+from evervec.stores.service_values import Asked, AuditChoice, StoredEntry, StoredKey
 
 
 class Service(Protocol):

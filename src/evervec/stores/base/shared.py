@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from evervec.model.reports import Limits, Spend, TenantState, Usage, WorkerState
+from evervec.model.reports import WorkerState
+from evervec.model.usage import Limits, Spend, TenantState, Usage
 from evervec.stores.values import LockHolder, Note
 
 

@@ -16,6 +16,7 @@ from evervec.stores.notes import JOBLESS
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.job_writer import JobWriter
 from evervec.stores.sql.tenants import Tenants
+from evervec.stores.sql.tickets import TicketState, end_of
 
 EVERYONE = ""
 """The entry in the paused tenants that means all tenants; no tenant has this name."""
@@ -193,13 +194,13 @@ class Jobs(Part):
 
     def _standings(
         self, asked: Sequence[tuple[str, Ticket]]
-    ) -> dict[tuple[str, str, str], _Standing]:
+    ) -> dict[tuple[str, str, str], TicketState]:
         """The state of each ticket's record in the serving version."""
         keys = sorted({(tenant, ticket.kind, ticket.id) for tenant, ticket in asked})
         if not keys:
             return {}
         rows = self.read(self.sql.settled, *self.engine.keyed(keys))
-        return {(tenant, kind, id): _Standing._make(rest) for tenant, kind, id, *rest in rows}
+        return {(tenant, kind, id): TicketState._make(rest) for tenant, kind, id, *rest in rows}
 
     # management
     def retry(self, tenant: str | None, job_id: int) -> None:
@@ -362,42 +363,3 @@ def _attempt(row: Sequence[Any]) -> Attempt:
         attempt, seq, worker, as_datetime(started), moment(finished), Outcome(outcome), error,
         embedded, reused, tokens, as_datetime(embedded_at),
     )  # fmt: skip
-
-
-class _Standing(NamedTuple):
-    """A record, its job and ledger entry of the serving version, and its outstanding jobs."""
-
-    state: str
-    seq: int
-    born: int
-    status: str | None
-    finished_seq: int | None
-    ledger_seq: int | None
-    to_appear: int | None
-    """the seq of a job, of any version, that opens a box or loads the record"""
-    waits: bool
-    """a job of any version is pending or processing"""
-
-    def has(self, ticket: Ticket) -> bool:
-        """Whether the ticket's change was committed: the record is at least as new, or a job will
-        make it so. Other numbers prove nothing: a later job for an older text has a larger one."""
-        return max(self.seq, self.to_appear or 0) >= ticket.seq
-
-
-def end_of(ticket: Ticket, row: _Standing | None) -> Status | None:
-    """How a ticket's change ended; None while it may still be done."""
-    if not ticket.seq:  # nothing had to change
-        return Status.DONE
-    if row is None or not row.has(ticket):
-        return None
-    done = max(row.finished_seq or 0, row.ledger_seq or 0) >= ticket.seq
-    if done and (row.seq >= ticket.seq or row.status == Status.DONE):
-        return Status.DONE
-    if row.status == Status.FAILED:
-        return Status.FAILED
-    if row.waits or row.status is not None:
-        return None
-    # There is no job: it was done and purged, or cancelled. A deleted record has a later seq than
-    # it had when it appeared.
-    deleted = row.state == "deleted" and row.seq != row.born
-    return Status.DONE if deleted else Status.FAILED

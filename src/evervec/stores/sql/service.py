@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import starmap
 
+from evervec.stores.service_values import Asked, AuditChoice, StoredEntry, StoredKey
 from evervec.stores.sql.engine import Part
-from evervec.stores.values import Asked, AuditChoice, StoredEntry, StoredKey
 
 
 class Service(Part):

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
 from evervec.model.basics import moment
-from evervec.model.reports import Spend, WorkerState
+from evervec.model.reports import WorkerState
+from evervec.model.usage import Spend
 from evervec.stores.sql.engine import Part
 from evervec.stores.values import LockHolder, Note
 

@@ -13,7 +13,7 @@ from dataclasses import astuple
 
 from evervec.errors import QuotaExceeded
 from evervec.model.basics import as_datetime, day_of, next_day
-from evervec.model.reports import Limits, TenantState, Usage
+from evervec.model.usage import Limits, TenantState, Usage
 from evervec.settings import Settings
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.record_rows import RecordValues, Row

@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import Query
 
 from evervec.records.drafts import check_given
-from evervec.server.access import AdminView, View
 from evervec.server.audit import Audit, Entry
 from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.tables import Table
-from evervec.stores.values import AuditChoice
+from evervec.server.view import AdminView, View
+from evervec.stores.service_values import AuditChoice
 
 router = Pages()
 

@@ -12,7 +12,6 @@ from evervec.model.bounds import BIGGEST
 from evervec.model.job_filters import MOST_CHANGED
 from evervec.model.jobs import Job
 from evervec.records.drafts import HIGHEST_PRIORITY
-from evervec.server.access import View, WriterView
 from evervec.server.dashboard.filter_bar import Line
 from evervec.server.dashboard.job_actions import VERBS, Verb, chosen, do_each
 from evervec.server.dashboard.job_filter import filter_of
@@ -23,6 +22,7 @@ from evervec.server.dashboard.routing import Done, Form, Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import count
 from evervec.server.problems import Problem, redacted
+from evervec.server.view import View, WriterView
 
 router = Pages()
 

@@ -11,7 +11,6 @@ from fastapi import Path, Query
 from markupsafe import Markup
 
 from evervec.model.failures import MOST_OPEN, FailureGroup, reasons_of
-from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.dashboard import charts
 from evervec.server.dashboard.filter_bar import compose
 from evervec.server.dashboard.rendering import Values
@@ -19,6 +18,7 @@ from evervec.server.dashboard.routing import Done, Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import count
 from evervec.server.problems import Problem, redacted
+from evervec.server.view import ReaderView, View, WriterView
 
 router = Pages()
 

@@ -11,7 +11,6 @@ from evervec.errors import EvervecError, InvalidArgument
 from evervec.model.jobs import Attempt, Job, Op, Status
 from evervec.model.records import Content
 from evervec.records.drafts import HIGHEST_PRIORITY
-from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.dashboard.filter_bar import Line
 from evervec.server.dashboard.job_actions import VERBS, fitting
 from evervec.server.dashboard.job_filter import (
@@ -27,6 +26,7 @@ from evervec.server.dashboard.routing import Form, Pages, as_json
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role
 from evervec.server.problems import Problem, redacted
+from evervec.server.view import ReaderView, View, WriterView
 
 router = Pages()
 

@@ -17,13 +17,13 @@ from markupsafe import Markup
 from evervec.facade import Evervec
 from evervec.model.deadlines import check, holding
 from evervec.search.vector_sample import VectorSample, sample_vectors
-from evervec.server.access import ReaderView
 from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.projection import Group, grouped, project, shown, stepped
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.words import clipped, duration
 from evervec.server.requests import Scope
+from evervec.server.view import ReaderView
 from evervec.stores.values import Collection
 
 router = Pages()

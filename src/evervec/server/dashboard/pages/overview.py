@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from evervec.maintenance.summary import ALIVE_SECONDS
 from evervec.model.history import HistoryPoint, sum_points
-from evervec.server.access import ReaderView, View
 from evervec.server.dashboard import charts
 from evervec.server.dashboard.charts import Series
 from evervec.server.dashboard.commands import cli
@@ -19,6 +18,7 @@ from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import brief, money, number
 from evervec.server.keys import Role
+from evervec.server.view import ReaderView, View
 
 router = Pages()
 

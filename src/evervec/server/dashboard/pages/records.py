@@ -16,7 +16,6 @@ from evervec.model.deadlines import deadline
 from evervec.model.jobs import Attempt, Job
 from evervec.model.records import Hit, Record
 from evervec.records.kinds import plain_data
-from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.answers import MOST_AT_ONCE, read_cursor
 from evervec.server.dashboard.excerpts import Piece, pieces
 from evervec.server.dashboard.filter_form import TESTS, FilterForm
@@ -25,7 +24,9 @@ from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages, as_json
 from evervec.server.dashboard.tables import Table
 from evervec.server.problems import Problem, redacted
-from evervec.server.routes.records import Id, Kind, bounded_page
+from evervec.server.routes.page import bounded_page
+from evervec.server.routes.records import Id, Kind
+from evervec.server.view import ReaderView, View, WriterView
 
 router = Pages()
 

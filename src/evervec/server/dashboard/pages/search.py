@@ -13,7 +13,6 @@ from evervec.facade import Evervec
 from evervec.model.explanations import Explanation
 from evervec.model.records import Hit, Hits
 from evervec.search.matched_words import matched_words
-from evervec.server.access import ReaderView, View
 from evervec.server.dashboard import snippets
 from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.excerpts import Excerpt, Surrounded, excerpt, surrounded
@@ -25,6 +24,7 @@ from evervec.server.dashboard.search_form import MOST_HITS, SearchForm
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import clipped
 from evervec.server.problems import Problem
+from evervec.server.view import ReaderView, View
 from evervec.stores.values import Collection
 
 router = Pages()

@@ -17,13 +17,13 @@ from fastapi import Query
 
 from evervec.facade import Evervec
 from evervec.records.drafts import check_given
-from evervec.server.access import AdminView, ReaderView, View
 from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role
 from evervec.server.problems import Problem
+from evervec.server.view import AdminView, ReaderView, View
 from evervec.tables.base import AttachedTable, Attachment
 
 router = Pages()

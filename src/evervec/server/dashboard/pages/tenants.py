@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from evervec.model.reports import Limits, TenantState
+from evervec.model.usage import Limits, TenantState
 from evervec.records.drafts import check_given
-from evervec.server.access import AdminView, View
 from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Form, Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.problems import Problem
 from evervec.server.routes.tenants import Tenant, change_limits
+from evervec.server.view import AdminView, View
 
 router = Pages()
 

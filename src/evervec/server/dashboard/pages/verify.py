@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from evervec.errors import InvalidArgument
 from evervec.model.basics import as_datetime
-from evervec.model.reports import FAULTS
+from evervec.model.findings import FAULTS
 from evervec.model.verification import VerifyRun, repair_target
 from evervec.records.drafts import check_name
-from evervec.server.access import ReaderView, View, WriterView
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Form, Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role
 from evervec.server.problems import Problem
+from evervec.server.view import ReaderView, View, WriterView
 
 router = Pages()
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from evervec.facade import Evervec
 from evervec.model.records import Version
-from evervec.model.reports import OF_QUERIES, MigrationStatus
-from evervec.server.access import AdminView, ReaderView, View
+from evervec.model.reports import MigrationStatus
+from evervec.model.usage import OF_QUERIES
 from evervec.server.dashboard.measures import Measured, Measures
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Form, Pages
@@ -19,6 +19,7 @@ from evervec.server.dashboard.runs import Runs
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role
 from evervec.server.problems import Problem
+from evervec.server.view import AdminView, ReaderView, View
 from evervec.stores.values import Collection
 from evervec.versions.migration import Migration
 

@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from evervec.errors import EvervecError
-from evervec.server.access import ReaderView
 from evervec.server.audit import EVERY_TENANT
 from evervec.server.dashboard.assets import asset_response
 from evervec.server.dashboard.paths import (
@@ -34,7 +33,8 @@ from evervec.server.keys import Key, Role
 from evervec.server.problems import Problem
 from evervec.server.requests import Scope
 from evervec.server.service import Service
-from evervec.stores.values import StoredEntry
+from evervec.server.view import ReaderView
+from evervec.stores.service_values import StoredEntry
 
 router = Pages()
 

@@ -8,7 +8,6 @@ from evervec.model.basics import as_datetime
 from evervec.model.history import EVERY_TENANT
 from evervec.model.reports import Gate
 from evervec.model.wording import shortened
-from evervec.server.access import AdminView, ReaderView, View, WriterView
 from evervec.server.dashboard.filter_bar import compose
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages
@@ -16,6 +15,7 @@ from evervec.server.dashboard.session import Level
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import count
 from evervec.server.problems import redacted
+from evervec.server.view import AdminView, ReaderView, View, WriterView
 
 router = Pages()
 
