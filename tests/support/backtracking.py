@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from re import _constants as c
 from re import _parser as parser
 from typing import Any, TypeVar
@@ -35,7 +36,7 @@ class Matcher:
         self._most = most
         self._text = text
         self._flags = pattern.flags
-        self._tree = list(parser.parse(pattern.pattern, pattern.flags))
+        self._tree = _parsed(pattern)
         self._groups: dict[int, tuple[int, int]] = {}
 
     def find_all(self) -> int:
@@ -172,6 +173,11 @@ class Matcher:
             return at == len(text)
         assert where is c.AT_END
         return at >= len(text) - text.endswith("\n") or (lines and text[at] == "\n")
+
+
+@cache
+def _parsed(pattern: re.Pattern[str]) -> list[Any]:
+    return list(parser.parse(pattern.pattern, pattern.flags))
 
 
 def steps(pattern: re.Pattern[str], text: str, most: int) -> int:

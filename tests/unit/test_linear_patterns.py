@@ -6,7 +6,6 @@ take twice the steps. Steps are counted by a matcher of our own (`support.backtr
 
 import ast
 import importlib
-import pkgutil
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -22,29 +21,31 @@ from support.backtracking import Matcher, steps, with_deep_stack
 SOURCE = Path(evervec.__file__).parent
 SIZE = 32
 MOST = 100_000
-DJANGO = "evervec.integrations.django"
+_USES = re.compile(r"\bre\.")
 FRAMES = [("", ""), ("#  a", "!")]
 
 
 def compiled() -> Iterator[tuple[str, re.Pattern[Any]]]:
     """The patterns that modules keep, and those that are compiled where they are used.
 
-    Modules of the Django application are read but not imported: they need a project's settings.
+    Only modules that compile patterns are imported: to import all of evervec takes seconds. Those of
+    the Django application are read instead: they need a project's settings.
     """
-    for module in pkgutil.walk_packages(evervec.__path__, "evervec."):
-        if not module.name.endswith("__main__") and DJANGO not in module.name:
-            for name, value in vars(importlib.import_module(module.name)).items():
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text("utf-8")
+        if "re.compile" in text and "django" not in path.parts:
+            module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+            for name, value in vars(importlib.import_module(module)).items():
                 for each in value if isinstance(value, tuple) else (value,):
                     if isinstance(each, re.Pattern):
-                        yield f"{module.name}.{name}", each
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                        yield f"{module}.{name}", each
+        for node in ast.walk(ast.parse(text)) if _USES.search(text) else ():
             match node:
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name("re"), attr=attr),
-                    args=[ast.Constant(value=str() as text), *_],
+                    args=[ast.Constant(value=str() as pattern), *_],
                 ) if attr != "escape" and (attr != "compile" or "django" in path.parts):
-                    yield f"{path.relative_to(SOURCE)}:{node.lineno}", re.compile(text)
+                    yield f"{path.relative_to(SOURCE)}:{node.lineno}", re.compile(pattern)
 
 
 @cache
