@@ -66,6 +66,17 @@ def test_a_delete_that_comes_first_refuses_the_adds_that_it_overtook(
     assert ev.verify().complete
 
 
+def test_a_delete_of_an_unknown_record_by_its_seq_keeps_no_version(world: World) -> None:
+    """It was refused, so it must not refuse what comes later."""
+    ev = world.ev
+    assert not ev.delete(KIND, "1", version=9, if_seq=5).accepted
+    assert ev.add(KIND, "two", id="1", version=2).accepted
+    assert not ev.delete(KIND, "2", version=9, if_seq=0).accepted, "there is none, as it asks"
+    assert not ev.add(KIND, "two", id="2", version=2).accepted
+    work(ev)
+    assert_in_step(ev, {"1": "two"})
+
+
 def test_a_deleted_record_takes_the_version_of_a_later_delete(world: World) -> None:
     ev = world.ev
     ev.add(KIND, "one", id="1", version=1)

@@ -25,6 +25,7 @@ from evervec.stores.sql.record_rows import (
     compare,
     number,
     tickets_of_deletes,
+    unknown_versions,
 )
 from evervec.stores.sql.retries import retried
 from evervec.stores.sql.tenants import Tenants
@@ -120,7 +121,7 @@ class Changes(Part):
                 deletes = Deletes.of(known, if_seq, versions, now)
                 self._delete(db, tenant, targets, now, deletes)
                 accepted.update(row.id for row in deletes.gone)
-                unknown = {id: versions[id] for id in left - rows.keys()} if versions else {}
+                unknown = unknown_versions(left - rows.keys(), if_seq, versions)
                 # another transaction has just inserted these: compare with its rows
                 left = self._bury(db, tenant, kind, unknown, now)
             self.engine.announce(db, conn)

@@ -295,6 +295,16 @@ class Deletes:
         return deletes
 
 
+def unknown_versions(
+    ids: Iterable[str], if_seq: Mapping[str, int] | None, versions: Mapping[str, int] | None
+) -> dict[str, int]:
+    """The versions that deletes of unknown records keep. `if_seq` holds for these only if it says
+    that there is no record."""
+    if versions is None:
+        return {}
+    return {id: versions[id] for id in ids if if_seq is None or if_seq[id] == Row(id).seq}
+
+
 def tickets_of_deletes(
     kind: str, ids: Iterable[str], rows: Mapping[str, Row], accepted: set[str]
 ) -> list[Ticket]:
