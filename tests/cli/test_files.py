@@ -199,6 +199,31 @@ def test_a_renamed_file_is_not_embedded_again_without_sync_either(
     assert ev.verify().complete
 
 
+def test_a_renamed_file_gets_no_vectors_of_a_text_that_its_record_has_now(
+    ev: evervec.Evervec, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody changes the record under the old path, after it was compared with the files."""
+    sync(ev, notes)
+    (notes / "tea.md").rename(notes / "zz.md")
+    text = (notes / "zz.md").read_text()
+    monkeypatch.setattr("evervec.cli.files._AT_ONCE", 1)
+
+    def told(what: str, id: str) -> None:
+        if (old := ev.get("doc", "tea.md")) is not None and old.text != "Granite is hard.":
+            ev.add("doc", "Granite is hard.", id="tea.md", metadata=old.metadata)
+            ev.process_all()
+
+    adding = FileRecords(ev, "doc", dict.fromkeys(COUNTED, 0), quiet=True, told=told)
+    adding.add([str(notes)], sync=True)
+    ev.process_all()
+    moved = ev.get("doc", "zz.md")
+    assert moved is not None
+    (found,) = ev.vectors("doc", ["zz.md"])["zz.md"]
+    (wanted,) = HashingEmbedder(32).embed(ev.chunks("doc", moved.text, title=moved.title))
+    assert moved.text in text
+    assert np.allclose(found.vector, wanted)
+
+
 def test_a_renamed_file_that_is_not_embedded_yet_is_embedded(
     ev: evervec.Evervec, notes: Path
 ) -> None:

@@ -23,7 +23,7 @@ from evervec.stores.notes import FOLDERS
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
-    from evervec.model.records import Record
+    from evervec.model.records import ChunkVector, Record
 
 COUNTED = ("added", "updated", "moved", "unchanged", "deleted", "skipped")
 CHANGED = frozenset(COUNTED) - {"unchanged", "skipped"}
@@ -215,8 +215,8 @@ class _Moves:
         old = self.made[record["id"]] = same.pop()
         model = next((v.name for v in self._ev.versions()
                       if (v.kind, v.state) == (self._kind, "serving")), None)  # fmt: skip
-        found = self._ev.vectors(self._kind, [old]).get(old, [])
-        if not found or model is None or any(chunk.start is None for chunk in found):
+        found = self._vectors_of(old, record)
+        if not found or model is None:
             return  # not embedded yet, or edited since
         options = {name: part for name, part in record.items() if name != "text"}
         options["vectors"] = {"model": model, "vectors": [chunk.vector for chunk in found]}
@@ -225,6 +225,17 @@ class _Moves:
         except InvalidRecord:  # the chunks are cut in another way now
             return
         record["vectors"] = options["vectors"]
+
+    def _vectors_of(self, old: str, record: dict[str, Any]) -> list[ChunkVector]:
+        """The vectors of the old record, if they are of this text: others may change it at any
+        time, also between two reads."""
+        before = self._ev.get(self._kind, old)
+        found = self._ev.vectors(self._kind, [old]).get(old, [])
+        now = self._ev.get(self._kind, old)
+        if before is None or now is None or before.seq != now.seq:
+            return []
+        same = _digest(now.title, now.text) == _digest(record["title"], record["text"])
+        return found if same and all(chunk.start is not None for chunk in found) else []
 
 
 class _NotText(Unreadable):
