@@ -211,6 +211,40 @@ def test_no_switch_before_it_lacks_nothing(filled: World) -> None:
     assert ev.search("alpha", mode="semantic") == []
 
 
+@pytest.mark.every_index
+def test_a_forced_switch_leaves_nothing_out_for_good(filled: World) -> None:
+    """What the new version lacks is enqueued first, also a row that no version has loaded yet."""
+    ev = filled.ev
+    ev.register(Kind(KIND, load=lambda id: f"loaded {id}"))
+    ev.queue.enqueue(KIND, "row")
+    ev.migrate(Other()).switch(force=True)
+    assert ev.search("alpha", mode="semantic") == []
+    drive(ev)
+    assert ev.verify().complete
+    assert found(ev, "alpha") == ("other-1", ["0"])
+    assert found(ev, "loaded row") == ("other-1", ["row"])
+    migration = ev.migration()
+    assert migration is not None
+    migration.retire()
+    filled.clock.move(10)
+    drive(ev)
+    assert ev.verify().complete
+
+
+def test_a_forced_switch_waits_for_those_who_do_not_know_the_version(filled: World) -> None:
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    lock = ev.store.shared.lock("migration", "another process", 60)
+    assert lock is not None
+    with pytest.raises(InvalidTransition, match="cannot be enqueued"):
+        migration.switch(force=True, timeout=0)
+    assert found(ev, "alpha") == ("hashing-64", ["0"])
+    ev.store.shared.unlock("migration", lock)
+    migration.switch(force=True)
+    drive(ev)
+    assert ev.verify().complete
+
+
 def test_a_record_that_the_new_model_refuses_is_told(filled: World) -> None:
     ev = filled.ev
     migration = ev.migrate(Other())

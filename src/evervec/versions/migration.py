@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from evervec.errors import InvalidTransition, WaitTimeout
@@ -12,9 +12,11 @@ from evervec.model.reports import Comparison, MigrationStatus
 from evervec.stores.values import Collection
 from evervec.verify.verify import verify_versions
 from evervec.versions.comparison import compare
-from evervec.versions.lifecycle import VersionLifecycle
+from evervec.versions.lifecycle import Pair, VersionLifecycle
 
 log = logging.getLogger("evervec")
+
+_LOOK_AGAIN = 0.05
 
 
 class Migration:
@@ -75,7 +77,7 @@ class Migration:
 
     def switch(self, *, force: bool = False, timeout: float = 10.0) -> None:
         """Make the new version serve, in one transaction. Waits until the version lacks nothing;
-        `force` switches regardless."""
+        `force` switches regardless, once all that it lacks is enqueued."""
         pairs = [p for p in self._all.pairs(self.version) if p.new.state != "serving"]
         if not pairs:
             self._refuse("there is nothing to switch to", {"building", "standby"})
@@ -86,9 +88,23 @@ class Migration:
             raise InvalidTransition(
                 f"{self.version} is still being built: wait for it (see migration.status())"
             )
+        self._enqueue_rest(unfilled, timeout)
         behind = self._all.switch(self.version, force=force, timeout=timeout)
         if behind and not force:
             self._explain(behind)
+
+    def _enqueue_rest(self, unfilled: Sequence[Pair], timeout: float) -> None:
+        """Enqueue what the version lacks before it serves: afterwards nothing would."""
+        deadline = time.monotonic() + timeout
+        while any(not self._all.is_filled(pair.new) for pair in unfilled):
+            if self._all.step():
+                continue
+            if time.monotonic() > deadline:
+                raise InvalidTransition(
+                    f"{self.version} is still being built: what it lacks cannot be enqueued while "
+                    "transactions from before the migration are open, or another process builds it"
+                )
+            time.sleep(_LOOK_AGAIN)
 
     def rollback(self) -> None:
         """Make the old version serve again, at once; the new one is kept up to date."""
