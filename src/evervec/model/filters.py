@@ -43,7 +43,7 @@ class Condition:
 
     def __post_init__(self) -> None:
         values = self.values if self.op in ("eq", "ne", "in") else ()
-        keys = frozenset(_key(value) for value in values if value is not None)
+        keys = frozenset(key_of(value) for value in values if value is not None)
         object.__setattr__(self, "keys", keys)
 
 
@@ -264,13 +264,13 @@ def _passes(value: Any, c: Condition) -> bool:
         )
     if c.op == "contains":
         return any(isinstance(v, str) and c.value in v for v in comparable(value))
-    equal = any(_key(v) in c.keys for v in comparable(value))
+    equal = any(key_of(v) in c.keys for v in comparable(value))
     if value is None:
         equal = None in c.value if c.op == "in" else c.value is None
     return not equal if c.op == "ne" else equal
 
 
-def _key(value: Scalar) -> Key:
+def key_of(value: Scalar) -> Key:
     """Equal for equal values: numbers of any type; other values only of the same type."""
     return (float if is_number(value) else type(value), value)
 

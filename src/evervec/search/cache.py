@@ -107,6 +107,11 @@ class SearchCache:
             return self._all
         return _scope([s for s in self._all.serving if s.kind in kinds])
 
+    @property
+    def most_strength(self) -> float:
+        """The highest factor that weight gives a record."""
+        return max(rescore.strength(1.0) for rescore in (PLAIN, *self._rescores.values()))
+
     def rescore_of(self, kind: str) -> Rescore:
         return self._rescores.get(kind, PLAIN)
 

@@ -33,6 +33,7 @@ class Nearest(NamedTuple):
     matches: Matches
     within: Mapping[int, int]
     """how many of them are found within each depth"""
+    are_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class CandidateFinder:
             if (conditions := queries[0].conditions) and not self._index.shares_store:
                 all = _still_fitting(recall, all, conditions)
             if len(depths) == 1:
-                return Nearest(queries, all, {depth: len(all)})
+                return Nearest(queries, all, {depth: len(all)}, are_more)
             for record, hash, score in all:
                 near.setdefault(record, (score, hash))
             within[depth] = len(near)
@@ -67,7 +68,8 @@ class CandidateFinder:
                 break
         scores, hashes = zip(*near.values(), strict=True) if near else ((), ())
         matches = Matches(list(near), scores, hashes)
-        return Nearest(queries, matches, dict.fromkeys(depths, len(near)) | within)
+        every = dict.fromkeys(depths, len(near)) | within
+        return Nearest(queries, matches, every, are_more)
 
     def evidence(
         self,
@@ -80,8 +82,9 @@ class CandidateFinder:
         via = "text" if nearest is None else request.mode
         near = Matches() if nearest is None else nearest.matches
         within: Mapping[int, int] = {} if nearest is None else nearest.within
+        are_more = nearest is not None and nearest.are_more
         if via == "semantic" or request.query is None:
-            return Evidence(via, near, near_within=within)
+            return Evidence(via, near, near_within=within, are_more_near=are_more)
         texts, scores = self._texts(request, depths[-1], near.records)
         share = partial(_share, recall, request.query)
         cosines: dict[int, float] = {}
@@ -93,7 +96,7 @@ class CandidateFinder:
             except Exception as error:  # noqa: BLE001 - full text can answer instead
                 log.warning("search uses text only: %s", describe(error))
                 return Evidence("text", texts=texts, share=share)
-        return Evidence(via, near, texts, share, within, cosines, scores)
+        return Evidence(via, near, texts, share, within, cosines, scores, are_more)
 
     def _texts(
         self, request: Request, limit: int, near: Sequence[int]

@@ -11,6 +11,7 @@ from evervec.chunking import SizeChunker
 from evervec.model.basics import quick_maker
 from evervec.model.bounds import check_bound
 from evervec.model.deadlines import check
+from evervec.model.filters import key_of
 from evervec.model.records import Hit
 from evervec.records.kinds import Kind, read_data
 from evervec.search.cache import Read, Scope, SearchCache
@@ -126,12 +127,13 @@ class HitMaker:
             if known is None:
                 continue
             check()
-            name = group_of(_metadata(known), self._request.group_by)
+            value = _metadata(known).get(self._request.group_by or "")
+            name = group_key(value)
             if name not in groups and len(groups) == self._request.groups:
                 continue
             group = groups.setdefault(name, [])
             if len(group) < self._request.k:
-                group.append(_Chosen(ranked, name))
+                group.append(_Chosen(ranked, value))
                 full += len(group) == self._request.k
                 if full == self._request.groups:
                     break
@@ -168,7 +170,7 @@ class HitMaker:
                 records = [later.record for later in chosen[place:looked]]
                 ledgers = self._store.records.ledgers(records, versions)
             ledger = ledgers.get(record)
-            hash = evidence.near.hash_of(record) if ledger and similarity is not None else None
+            hash = evidence.hash_of(record) if ledger and similarity is not None else None
             chunk = find_chunk(ledger, hash) if ledger and hash else None
             if chunk:
                 position, start, end = chunk
@@ -193,11 +195,14 @@ def best_piece(query: str, text: str, size: int) -> Passage:
     return best
 
 
-def group_of(metadata: dict[str, Any], name: str | None) -> Hashable:
-    """The group of a record: the value of a metadata field, None without one. Lists and objects
-    count as their text."""
-    value = metadata.get(name or "")
-    return str(value) if isinstance(value, list | dict) else value
+def group_key(value: Any) -> Hashable:
+    """Equal for values of the same group, as filters compare them; lists and objects by their
+    contents."""
+    if isinstance(value, list):
+        return (list, tuple(map(group_key, value)))
+    if isinstance(value, dict):
+        return (dict, frozenset((name, group_key(inner)) for name, inner in value.items()))
+    return key_of(value)
 
 
 def _metadata(read: Read) -> dict[str, Any]:

@@ -9,8 +9,10 @@ compared with a threshold, and a deeper search changes no score.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from evervec.indexes.base import Matches
 from evervec.search.cache import SearchCache
@@ -23,6 +25,14 @@ between the best and the last candidate gave 0.731 and 0.685, 1.0 gives 0.736 an
 
 Ranked = tuple[float, int, float | None]
 """negated relevance, record, similarity"""
+
+
+class Rest(NamedTuple):
+    """The most that a record which was not found can have."""
+
+    score: float
+    cosine: float | None
+    """None: it has no vectors"""
 
 
 @dataclass(slots=True)
@@ -41,8 +51,12 @@ class Evidence:
     """of all candidates that have vectors, also of those that only words found"""
     text_scores: dict[int, float] = field(default_factory=dict)
     """of all candidates that words match, also of those that are not among the best"""
+    are_more_near: bool = False
+    """the index has records that are less near"""
     scale: float = field(default=0.0, init=False)
     """of text scores"""
+    _places: dict[int, int] = field(default_factory=dict, init=False)
+    _text_places: dict[int, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.cosines = self.near.similarity | self.cosines
@@ -58,6 +72,35 @@ class Evidence:
 
     def words(self, record: int) -> float:
         return self.text_scores.get(record, 0.0) * self.scale
+
+    def rest(self, depth: int) -> Rest | None:
+        """The most that records have which neither side finds within this depth, the deepest; None
+        if all were found."""
+        are_more_texts = len(self.texts) >= depth
+        if not self.are_more_near and not are_more_texts:
+            return None
+        cosine = min(self.near.scores, default=1.0) if self.are_more_near else None
+        words = self.texts[depth - 1][1] * self.scale if are_more_texts else 0.0
+        return Rest(1.0 - (1.0 - max(cosine or 0.0, 0.0)) * (1.0 - words), cosine)
+
+    def hash_of(self, record: int) -> bytes | None:
+        """The hash of the chunk that vectors found. None if words find the record in a shallower
+        search than vectors do: so a deeper search shows the same part of it."""
+        if len(self.near_within) < 2:
+            return self.near.hash_of(record)
+        if not self._places:
+            self._places.update((one, place) for place, one in enumerate(self.near.records))
+            texts = ((one, place) for place, (one, _) in enumerate(self.texts))
+            self._text_places.update(texts)
+        if (place := self._places.get(record)) is None:
+            return None
+        words = self._text_places.get(record, math.inf)
+        for depth, count in self.near_within.items():
+            if place < count:
+                break
+            if words < depth:
+                return None
+        return self.near.hashes[place]
 
     def within(self, depth: int) -> dict[int, float]:
         """The combined scores of the candidates that either side finds within this depth."""

@@ -58,6 +58,17 @@ class Request:
         """How many hits to rank: those before the offset too."""
         return self.offset + self.width
 
+    @property
+    def has_threshold(self) -> bool:
+        return self.min_relevance is not None or self.min_similarity is not None
+
+    def reaches(self, relevance: float, similarity: float | None) -> bool:
+        """Whether a record reaches the thresholds; one without vectors reaches no similarity."""
+        least, nearest = self.min_relevance, self.min_similarity
+        return (least is None or relevance >= least) and (
+            nearest is None or (similarity is not None and similarity >= nearest)
+        )
+
 
 def read_request(
     settings: Settings,

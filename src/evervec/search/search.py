@@ -108,18 +108,35 @@ class Search:
             look = look or self._look(request, depths)
             order = self._order(request, look, depths)
             hits = self._maker(request, look).make(order, look.evidence)
-            # few groups may have most of the best records: the others are further down
-            if request.group_by is None or len(hits) == request.width or self._is_all(look, depths):
+            if not self._are_more(request, look, order, hits, depths):
                 return look, hits
-            look, depths = None, [_DEEPER * depths[-1]]
+            # for groups there are no other pages, which depths in between serve
+            depths = [*depths, 2 * depths[-1]] if not request.group_by else [_DEEPER * depths[-1]]
+            look = None
 
     def _maker(self, request: Request, look: _Look) -> HitMaker:
         return HitMaker(self._store, look.recall, look.scope, request, self._settings, self._kinds)
 
-    def _is_all(self, look: _Look, depths: Sequence[int]) -> bool:
-        """Whether a deeper search would find nothing more, or is too deep."""
-        found = max(len(look.evidence.near), len(look.evidence.texts))
-        return found < depths[-1] or depths[-1] >= _DEEPEST * self._settings.most_hits
+    def _are_more(
+        self,
+        request: Request,
+        look: _Look,
+        order: Order,
+        hits: Sequence[Hit],
+        depths: Sequence[int],
+    ) -> bool:
+        """Whether a deeper search could find hits that are missing: those of other groups, if few
+        have most of the best records, or those behind many that do not reach a threshold."""
+        if request.group_by is not None:
+            is_short = len(hits) < request.width
+        else:
+            is_short = request.has_threshold and len(order.ranked) < request.end
+        if not is_short or depths[-1] >= _DEEPEST * self._settings.most_hits:
+            return False
+        rest = look.evidence.rest(depths[-1])
+        return rest is not None and request.reaches(
+            rest.score * look.recall.most_strength, rest.cosine
+        )
 
     def prepare(self, request: Request) -> Vectors:
         """The vectors that `search` will need, made in advance; see `embedding.prepared`."""
@@ -332,8 +349,6 @@ def _is_asked(request: Request, collection: Collection) -> bool:
 
 def _relevant(request: Request, ranked: list[Ranked]) -> list[Ranked]:
     """The records that reach the thresholds; one without vectors reaches no similarity."""
-    if (least := request.min_similarity) is not None:
-        ranked = [item for item in ranked if item[2] is not None and item[2] >= least]
-    if (least := request.min_relevance) is not None:
-        ranked = [item for item in ranked if -item[0] >= least]
-    return ranked
+    if not request.has_threshold:
+        return ranked
+    return [item for item in ranked if request.reaches(-item[0], item[2])]
