@@ -1,10 +1,13 @@
 """Requests that other sites make a browser send."""
 
+from collections.abc import Iterator
+
 import pytest
 
+import evervec
 from evervec.server.dashboard.paths import SIGN_IN
 from support.dashboard import OF_VISITS, Person, actions, filled, person
-from support.service import Served
+from support.service import Served, serving
 
 ANY = dict.fromkeys(
     ("id", "kind", "fingerprint", "name", "version", "tenant", "worker", "table", "job_id"), "1"
@@ -12,16 +15,26 @@ ANY = dict.fromkeys(
 OWN = [path for path in actions() if path not in OF_VISITS]
 
 
-@pytest.fixture
-def admin(served: Served) -> Person:
-    return person(served, served.key(role="admin"))
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    """One service for all that is refused: none of it changes anything."""
+    with (
+        evervec.open("memory:", embedder="hashing", server_open_rate=1e6) as ev,
+        serving() as serve,
+    ):
+        yield serve(ev)
+
+
+@pytest.fixture(scope="module")
+def admin(shared: Served) -> Person:
+    return person(shared, shared.key(role="admin"))
 
 
 @pytest.mark.parametrize("path", [*OWN, "/ui/sign-out"])
 def test_an_action_needs_the_token_of_its_own_session(
-    served: Served, admin: Person, path: str
+    shared: Served, admin: Person, path: str
 ) -> None:
-    other = person(served, served.key(role="admin", agent="b"))
+    other = person(shared, shared.key(role="admin", agent="b"))
     address = filled(path, ANY)
     for wrong in ("", other.token, admin.token[:-1], "é", "0" * 64):
         refused = admin.send(address, form_token=wrong)

@@ -175,7 +175,7 @@ def test_a_reader_that_reads_nothing_takes_no_memory(
             until(lambda: count >= 50, "50 states of the page")
             gc.collect()
             before = tracemalloc.get_traced_memory()[0]
-            until(lambda: count >= 350, "300 more, 60 MB in all")
+            until(lambda: count >= 150, "100 more, 20 MB in all")
             gc.collect()
             assert tracemalloc.get_traced_memory()[0] - before < 5_000_000
     finally:

@@ -5,6 +5,7 @@ import pytest
 
 import evervec
 from evervec import Evervec
+from evervec.server import requests
 from support.service import Serve, Served, serving
 
 
@@ -25,3 +26,9 @@ def serve() -> Iterator[Serve]:
 def served(ev: Evervec, serve: Serve) -> Served:
     """A service with a worker inside."""
     return serve(ev, workers=1)
+
+
+@pytest.fixture
+def brief_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For clients that send nothing more once they were refused: the service does not wait for it."""
+    monkeypatch.setattr(requests, "_LINGER_SECONDS", 0.05)

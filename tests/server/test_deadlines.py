@@ -299,6 +299,7 @@ def answered(conn: socket.socket) -> bytes:
     return data
 
 
+@pytest.mark.usefixtures("brief_linger")
 @pytest.mark.parametrize("path", ["/v1/records", "/v1/search", "/v1/queue/purge", "/mcp"])
 @pytest.mark.parametrize("length", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
 def test_a_body_that_does_not_come_in_time_ends_its_request(
@@ -314,6 +315,7 @@ def test_a_body_that_does_not_come_in_time_ends_its_request(
     assert not slow.app.state.service.in_progress
 
 
+@pytest.mark.usefixtures("brief_linger")
 def test_a_body_without_a_timeout_has_the_services_and_a_longer_one_more(
     tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +334,7 @@ def test_a_body_without_a_timeout_has_the_services_and_a_longer_one_more(
             assert b" 202 " in conn.recv(65536).splitlines()[0]
 
 
+@pytest.mark.usefixtures("brief_linger")
 def test_a_batch_has_the_whole_time_for_each_part_and_no_more(tmp_path: Path, serve: Serve) -> None:
     line = b'{"kind":"note","text":"tea"}\n'
     with evervec.open(tmp_path / "store.db", embedder="hashing", server_seconds=0.4) as ev:
@@ -352,6 +355,7 @@ def test_a_batch_has_the_whole_time_for_each_part_and_no_more(tmp_path: Path, se
         until(lambda: not served.app.state.service.calls)
 
 
+@pytest.mark.usefixtures("brief_linger")
 def test_a_service_that_stops_waits_for_no_body(slow: Served) -> None:
     service = slow.app.state.service
     with closing(trickled(slow, "/v1/records", slow.key(), "Content-Length: 1000")) as conn:

@@ -265,6 +265,7 @@ def chunk(text: str) -> bytes:
     return f"{len(text):x}\r\n{text}\r\n".encode()
 
 
+@pytest.mark.usefixtures("brief_linger")
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_batch_ends_when_its_key_is_revoked(quiet: Served, ev: Evervec, goes_on: bool) -> None:
     made = Keys(ev.store).create("default")

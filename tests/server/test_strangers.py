@@ -101,6 +101,7 @@ def test_the_longest_forms_that_people_send_are_accepted(served: Served) -> None
     assert bulk.status_code == 403  # its token is missing, but it was read
 
 
+@pytest.mark.usefixtures("brief_linger")
 @pytest.mark.parametrize("path", OPEN)
 def test_a_trickled_form_ends_in_time(
     served: Served, monkeypatch: pytest.MonkeyPatch, path: str

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 WORDS = [
@@ -327,7 +328,9 @@ async def _trickle(to: Connection, chance: random.Random) -> str:
 
 
 # of clients without a key
-_FORM = b"&".join(b"k%d=%%41%%42" % n for n in range(800_000))
+@cache
+def _form() -> bytes:
+    return b"&".join(b"k%d=%%41%%42" % n for n in range(800_000))
 
 
 def _form_head(path: str, length: int) -> bytes:
@@ -339,7 +342,7 @@ def _form_head(path: str, length: int) -> bytes:
 
 async def _long_form(to: Connection, chance: random.Random) -> tuple[int, bytes]:
     reader, writer = await to.opened()
-    writer.write(_form_head(chance.choice(["/ui/sign-in", "/ui/theme"]), len(_FORM)) + _FORM)
+    writer.write(_form_head(chance.choice(["/ui/sign-in", "/ui/theme"]), len(_form())) + _form())
     async with asyncio.timeout(20):
         found = await _answer(reader)
     to.close()

@@ -1,5 +1,6 @@
 """The service under test: inside this process for most, as a process of its own to be killed."""
 
+import asyncio
 import os
 import secrets
 import signal
@@ -10,11 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import httpx
+import uvicorn.server
 
 from evervec import Evervec
 from evervec.server.app import make_app
@@ -24,6 +28,32 @@ from evervec.server.serve import Server
 from support.processes import until
 
 _PATIENCE = 60.0
+_TICK = 0.01
+
+
+class QuickServer(Server):
+    """Ticks ten times as often as uvicorn: a short test would spend most of its time until the tick
+    at which the service sees that it should end, and behind it."""
+
+    async def main_loop(self) -> None:
+        for tick in count():
+            if await self.on_tick(tick):
+                return
+            await asyncio.sleep(_TICK)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        with patch.object(uvicorn.server, "asyncio", _QuickAsyncio()):
+            await super().shutdown(sockets)
+
+
+class _QuickAsyncio:
+    """What uvicorn uses of asyncio, with shorter pauses."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, _TICK))
 
 
 class Served:
@@ -37,7 +67,7 @@ class Served:
         self.app.state.service.shares.report_lag = lambda _: None
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        self._server = Server(self.app, ev.settings)
+        self._server = QuickServer(self.app, ev.settings)
         self._server.config.timeout_graceful_shutdown = 5
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
