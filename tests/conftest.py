@@ -67,7 +67,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave to `make pairs` what others of the same store or of the same index check.
 
     A test runs on every store over its own index. One that is about the index, by its mark or
-    because it runs on indexes outside the store alone, also runs once on each of those."""
+    because it runs on indexes outside the store alone, also runs once on each of those. With
+    `every_index` alone, Qdrant's server is left to the suites of the port, marked `index_port`: it
+    and Qdrant in this process share their adapter, apart from what sends requests."""
     if config.getoption("every_pair"):
         return
     on_own = {_function(item) for item in items if _pairs(item) & _OWN}
@@ -77,13 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 _OWN, _USUAL = frozenset(OWN_PAIRS), frozenset(USUAL_PAIRS)
+_IN_PROCESS = _USUAL - {("sqlite", "qdrant")}
 
 
 def _is_usual(item: pytest.Item, on_own: bool) -> bool:
     if item.get_closest_marker("every_pair"):
         return True
-    about_index = not on_own or item.get_closest_marker("every_index")
-    return _pairs(item) <= (_USUAL if about_index else _OWN)
+    if not on_own or item.get_closest_marker("index_port"):
+        return _pairs(item) <= _USUAL
+    return _pairs(item) <= (_IN_PROCESS if item.get_closest_marker("every_index") else _OWN)
 
 
 def _function(item: pytest.Item) -> str:
@@ -100,7 +104,8 @@ def _pairs(item: pytest.Item) -> set[object]:
 
 @pytest.fixture(params=PAIRS, ids="-".join)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Every store over its own index; with `every_index` or `every_pair`, over others too."""
+    """Every store over its own index; with `every_index`, `index_port` or `every_pair`, over others
+    too."""
     yield from _world(request.param, tmp_path)
 
 

@@ -7,7 +7,7 @@ import pytest
 from evervec import InvalidArgument
 from support.world import KIND, World, work
 
-pytestmark = pytest.mark.every_index
+pytestmark = pytest.mark.index_port
 
 CONDITIONS, VALUES, CHARS = 64, 1000, 65_536
 

@@ -50,7 +50,7 @@ EMPTY: list[dict[str, Any]] = [
 """everything, or nothing: programs that make filters give such"""
 
 
-@pytest.mark.every_index
+@pytest.mark.index_port
 def test_every_filter_means_the_same_everywhere(world: World) -> None:
     rows = {str(n): {"f": v, "g": ("even", "odd")[n % 2]} for n, v in enumerate(VALUES)}
     rows["none"] = {}

@@ -9,7 +9,7 @@ from evervec.indexes.base import Query
 from support.vectors import change, vector
 from support.world import KIND, World, work
 
-pytestmark = pytest.mark.every_index
+pytestmark = pytest.mark.index_port
 
 RECORD = 1001
 

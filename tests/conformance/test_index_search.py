@@ -13,7 +13,7 @@ from evervec.model.filters import parse_filter
 from support.vectors import change, vector
 from support.world import DAY, KIND, World, add_all, paragraph, work
 
-pytestmark = pytest.mark.every_index
+pytestmark = pytest.mark.index_port
 
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 

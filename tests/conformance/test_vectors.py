@@ -21,7 +21,7 @@ from support.world import (
     work,
 )
 
-pytestmark = pytest.mark.every_index
+pytestmark = pytest.mark.index_port
 
 WORDS = ("alpha", "beta", "gamma", "delta")
 CLOSE = 1e-6

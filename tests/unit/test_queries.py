@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import fields
+from functools import cache
 from importlib.resources import files
 
 import duckdb
@@ -43,6 +44,7 @@ def _folders(engine: str) -> tuple[str, ...]:
     return ("evervec.stores.sql", f"evervec.stores.{engine}")
 
 
+@cache
 def _used(engine: str) -> dict[str, str]:
     """Names that the code of a store asks for, with the file that does."""
     return {
@@ -101,6 +103,7 @@ def test_no_part_is_a_tower_of_classes(engine: str) -> None:
         assert len(ours) <= 3, ours
 
 
+@cache
 def _own(folder: str) -> list[tuple[str, str]]:
     """The queries in a folder: name, and text with its comments."""
     found = []
