@@ -63,7 +63,7 @@ def test_a_link_that_leads_nowhere_is_left_out(run: Run, notes: Path) -> None:
     (notes / "loop").symlink_to(notes / "loop")
     said = run("add", "note", "notes")
     assert "3 added" in said.stdout
-    assert "skipped notes/gone:" in said.stderr
+    assert "skipped notes/gone: a link to a file that does not exist" in said.stderr
     assert "skipped notes/loop:" in said.stderr
 
 
@@ -72,8 +72,8 @@ def test_a_drain_says_what_other_workers_hold(run: Run, tmp_path: Path) -> None:
         ev.add("note", "held elsewhere", id="1")
         ev.queue.claim(1)
     assert "1 job is in progress in other processes" in run("worker", "--drain").stdout
-    assert "only jobs with an expired lease" in run("recover").stdout
-    assert "1 jobs recovered" in run("recover", "--older-than", "0s").stdout
+    assert "no lease has expired" in run("recover").stdout
+    assert "1 job recovered" in run("recover", "--older-than", "0s").stdout
     assert "1 embedded" in run("worker", "--drain").stdout
 
 
@@ -432,6 +432,16 @@ def test_a_search_that_finds_nothing_says_why(run: Run, notes: Path) -> None:
     near = run("search", "granite", "--min-similarity", "0.99").stdout
     assert "nothing found within --min-similarity 0.99; the best hit has 0." in near
     assert run("search", "tea", "--filter", "type=none", "--min", "0.1").stdout == "nothing found\n"
+
+
+def test_lists_of_commands_say_each_in_a_whole_sentence(run: Run) -> None:
+    for listed in (run("--help").stdout, run("keys", "--help").stdout):
+        assert "..." not in listed.partition("Setup:\n")[2] + listed.partition("Commands:\n")[2]
+
+
+def test_one_record_that_waits_is_said_in_the_singular(run: Run) -> None:
+    said = run("--embedder", "noop", "add", "note", "-", "--id", "1", input="tea").stdout
+    assert "1 record waits for an embedder; text search finds it already." in said
 
 
 def test_help_explains_commands_and_errors(run: Run) -> None:

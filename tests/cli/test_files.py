@@ -191,8 +191,9 @@ def test_a_renamed_file_is_not_embedded_again_without_sync_either(
     assert {record.id for record in ev.records("doc")} >= {"tea.md", "herbs.md", "notes/herbs.md"}
     counts = dict.fromkeys(COUNTED, 0)
     FileRecords(ev, "doc", counts, quiet=False).add([str(notes)], str(notes.parent))
-    assert "4 records of these folders have no file with that path any more: give --sync" in (
-        capsys.readouterr().err
+    assert (
+        "4 records of these folders: the file was deleted or moved. Run the command with --sync"
+        in (capsys.readouterr().err)
     )
     assert sync(ev, notes, root=notes.parent) == {"unchanged": 3, "deleted": 4, "skipped": 1}
     assert embedder.texts == before
@@ -449,13 +450,31 @@ def test_watch_names_the_files_that_change(run: Run, notes: Path, tmp_path: Path
     try:
         assert "3 added" in watching.stdout.readline()
         (notes / "tea.md").rename(notes / "herbs.md")
-        assert watching.stdout.readline().split() == ["moved", "herbs.md"]
+        assert watching.stdout.readline().split() == ["moved", "tea.md", "→", "herbs.md"]
         assert "1 moved" in watching.stdout.readline()
         (notes / "page.html").unlink()
         assert watching.stdout.readline().split() == ["deleted", "page.html"]
         assert "1 deleted" in watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
         assert watching.wait(30) == 0
+    finally:
+        watching.kill()
+        watching.communicate()
+
+
+def test_watch_says_once_why_a_new_file_is_skipped(notes: Path, tmp_path: Path) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-u", "-m", "evervec", "sync", "notes", "--watch", "--every", "0.05"],
+        cwd=tmp_path, env={**os.environ, "EVERVEC_EMBEDDER": "hashing"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    try:
+        assert any("3 added" in line for line in watching.stdout)
+        (notes / "latin.txt").write_bytes("Tee für den Bären".encode("latin-1"))
+        assert "skipped notes/latin.txt: not UTF-8 text" in watching.stdout.readline()
+        (notes / "herbs.md").write_text("Mint grows anywhere.")
+        assert watching.stdout.readline().split() == ["added", "herbs.md"]
     finally:
         watching.kill()
         watching.communicate()

@@ -46,6 +46,12 @@ def test_init_without_questions_or_options_only_creates_the_store(tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"evervec.db"}
 
 
+def test_init_names_the_next_commands_for_the_given_store(tmp_path: Path) -> None:
+    run = runner(tmp_path)
+    said = run("--store", "my notes.db", "--embedder", "hashing", "init").stdout
+    assert "next: evervec --store 'my notes.db' --embedder hashing add KIND FILES…" in said
+
+
 def test_a_failed_init_leaves_nothing(tmp_path: Path) -> None:
     run = runner(tmp_path)
     run("--store", "no/where.db", "init", "--have", "files", code=1)

@@ -20,11 +20,11 @@ from evervec.runtime.packages import install_command
         ),
         (
             "uv/tools/evervec", "uv-receipt.toml",
-            "uv tool install 'evervec[pdf]'", "uv tool install evervec --with 'pandas'",
+            "uv tool install 'evervec[pdf]'", "uv tool install 'evervec' --with 'pandas'",
         ),
         (
             "uv/archive-v0/Yk", "pyvenv.cfg",
-            "uvx --from 'evervec[pdf]' evervec", "uvx --from evervec --with 'pandas' evervec",
+            "uvx --with 'evervec[pdf]' …", "uvx --with 'pandas' …",
         ),
     ],
 )  # fmt: skip
@@ -36,3 +36,27 @@ def test_packages_are_installed_where_the_program_runs(
     monkeypatch.setattr(sys, "prefix", str(tmp_path / home))
     assert install_command("evervec[pdf]") == extra
     assert install_command("pandas") == package
+
+
+@pytest.mark.parametrize(
+    ("receipt", "extra", "package"),
+    [
+        (
+            """{ name = "evervec", extras = ["local", "mcp"] }, { name = "pandas", specifier = ">=2" }""",
+            "'evervec[local,mcp,pdf]' --with 'pandas>=2'",
+            "'evervec[local,mcp]' --with 'pandas>=2'",
+        ),
+        (
+            """{ name = "evervec", extras = ["local"], path = "/dist/evervec.whl" }""",
+            "'evervec[local,pdf] @ /dist/evervec.whl'",
+            "'evervec[local] @ /dist/evervec.whl' --with 'pandas'",
+        ),
+    ],
+)
+def test_a_tool_of_uv_keeps_the_extras_and_packages_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receipt: str, extra: str, package: str
+) -> None:
+    (tmp_path / "uv-receipt.toml").write_text(f"[tool]\nrequirements = [{receipt}]\n")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert install_command("evervec[pdf]") == f"uv tool install {extra}"
+    assert install_command("pandas") == f"uv tool install {package}"

@@ -74,7 +74,7 @@ def revoke(where: Where, id: str, as_json: bool) -> None:
     help="How long the old key stays valid; 0s: it expires at once.",
 )  # fmt: skip
 def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
-    """Create a key with the same permissions, and let the old one expire."""
+    """Replace a key; the old one stays valid for a while."""
     length = read_time(overlap)
     with where.opened() as ev:
         made = Keys(ev.store).rotate(id, length)
@@ -91,7 +91,7 @@ def rotate(where: Where, id: str, overlap: str, as_json: bool) -> None:
     default=50,
     show_default=True,
     type=click.IntRange(1),
-    help="At most so many entries.",
+    help="Maximum number of entries.",
 )
 def audit(where: Where, action: str | None, key_id: str | None, since: str | None, limit: int,
           as_json: bool) -> None:  # fmt: skip

@@ -61,7 +61,8 @@ def kind_of_folder(ev: Evervec, folder: str) -> str:
 
 
 class FileRecords:
-    """Adds files as records of a kind. `told` is called with what became of each file and its id."""
+    """Adds files as records of a kind. `told` is called with what became of each file and its id; of
+    a moved file with both ids."""
 
     def __init__(
         self,
@@ -98,15 +99,18 @@ class FileRecords:
                     moves.give_vectors(record)
                 for ticket in self._ev.add_many(self._kind, group):
                     kept.add(ticket.id)
-                    new = "moved" if sync and ticket.id in moves.made else "added"
+                    old = moves.made.get(ticket.id) if sync else None
+                    new = "added" if old is None else "moved"
                     what = new if ticket.is_new else "updated"
-                    self._count(what if ticket.enqueued else "unchanged", ticket.id)
+                    name = ticket.id if what != "moved" else f"{old} → {ticket.id}"
+                    self._count(what if ticket.enqueued else "unchanged", name)
                     bar.advance()
                 if found.folders != before:
                     self._note(found.folders)
                     before = found.folders
         if not self._quiet:
-            self._skipped.say()
+            for line in self.skipped():
+                say(line, err=True)
         if not sync:
             self._say_gone(len(gone))
             return
@@ -115,12 +119,15 @@ class FileRecords:
             if id not in moves.made.values():
                 self._count("deleted", id)
 
+    def skipped(self) -> list[str]:
+        """Sentences that say which files were skipped, and why."""
+        return list(self._skipped.lines())
+
     def _say_gone(self, count: int) -> None:
         if count and not self._quiet:
-            have = "has" if count == 1 else "have"
             say(
-                f"{counted(count, 'record')} of these folders {have} no file with that path any more: "
-                "give --sync to delete what is gone or has another id now",
+                f"{counted(count, 'record')} of these folders: the file was deleted or moved. "
+                "Run the command with --sync to delete such records",
                 err=True,
             )
 
@@ -259,24 +266,28 @@ class _Skipped:
         elif str(error) == "empty":
             self._empty += 1
         else:
-            reason = error.strerror if isinstance(error, OSError) else None
-            self._others.append(f"skipped {_short(source.path)}: {reason or error}")
+            self._others.append(f"skipped {_short(source.path)}: {_reason(source.path, error)}")
 
-    def say(self) -> None:
-        for line in self._others[:_NAMED]:
-            say(line, err=True)
+    def lines(self) -> Iterator[str]:
+        yield from self._others[:_NAMED]
         if (more := len(self._others) - _NAMED) > 0:
-            say(f"skipped {counted(more, 'more file')} that cannot be read", err=True)
+            yield f"skipped {counted(more, 'more file')} that cannot be read"
         if self._types:
             listed = ", ".join(f"{count} {kind}" for kind, count in self._types.most_common())
-            say(f"skipped {counted(self._types.total(), 'file')} without text ({listed})", err=True)
+            yield f"skipped {counted(self._types.total(), 'file')} without text ({listed})"
         for extra, count in self._extras.items():
             advice = (
                 f"{install_command(f'evervec[{extra}]')} to read {'it' if count == 1 else 'them'}"
             )
-            say(f"skipped {counted(count, f'{extra.upper()} file')}: {advice}", err=True)
+            yield f"skipped {counted(count, f'{extra.upper()} file')}: {advice}"
         if self._empty:
-            say(f"skipped {counted(self._empty, 'empty file')}", err=True)
+            yield f"skipped {counted(self._empty, 'empty file')}"
+
+
+def _reason(path: Path, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and path.is_symlink():
+        return "a link to a file that does not exist"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _short(path: Path) -> Path:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--kind", help="Only this kind.")
 @click.option("--dry-run", is_flag=True, help="Only show the estimate.")
 def backfill(where: Where, kind: str | None, dry_run: bool, as_json: bool) -> None:
-    """Enqueue records without current vectors, behind all live work."""
+    """Enqueue records without current vectors, after all other jobs."""
     with where.opened() as ev:
         plan = ev.backfill(kind, dry_run=True)
         if not as_json:
@@ -144,7 +144,7 @@ def _show_report(report: VerifyReport) -> None:
 @command("reindex", "evervec --store notes.db reindex lancedb://vectors")
 @click.argument("url", metavar="URL")
 def reindex(where: Where, url: str, as_json: bool) -> None:
-    """Change to another index and make all vectors again there.
+    """Move to another index, and rebuild all vectors there.
 
     URL is that of the index, or `own` for the store's own database. First stop the workers and
     services that use the current index. If the new index already holds the vectors, because it

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @command("jobs", "evervec jobs --status failed --error timeout")
 @selecting
-@click.option("--limit", default=20, show_default=True, help="At most so many jobs.")
+@click.option("--limit", default=20, show_default=True, help="Maximum number of jobs.")
 def jobs(where: Where, wanted: JobFilter | None, limit: int, as_json: bool) -> None:
     """List jobs, the newest first; of each status at most 10,000 are searched."""
     with where.opened() as ev:
@@ -45,9 +45,11 @@ def jobs(where: Where, wanted: JobFilter | None, limit: int, as_json: bool) -> N
 
 @command("job", "evervec job 42 --content")
 @click.argument("job_id", type=int)
-@click.option("--content", "shows_content", is_flag=True, help="Also what it embeds.")
+@click.option(
+    "--content", "shows_content", is_flag=True, help="Also show the title, metadata and text."
+)
 def job(where: Where, job_id: int, shows_content: bool, as_json: bool) -> None:
-    """Show one job; with --content also its record, even if that is boxed."""
+    """Show a job and its history; with --content also the text that it embeds."""
     with where.opened() as ev:
         found = ev.queue.get(job_id)
         events = ev.queue.timeline(job_id)
@@ -104,10 +106,10 @@ def _show_content(content: Content | None) -> None:
 @click.argument("job_id", type=int, required=False)
 @click.option("--all", "everything", is_flag=True, help="All failed jobs.")
 @selecting
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; only count the jobs.")
 def retry(where: Where, job_id: int | None, everything: bool, wanted: JobFilter | None,
           dry_run: bool, as_json: bool) -> None:  # fmt: skip
-    """Retry failed jobs: one, all, or those that fit (at most 10,000 at once)."""
+    """Retry failed jobs: one, all, or those that match (at most 10,000)."""
     _check_one(job_id, everything, wanted, dry_run)
     with where.opened() as ev:
         if job_id is not None:
@@ -121,13 +123,13 @@ def retry(where: Where, job_id: int | None, everything: bool, wanted: JobFilter 
             count = ev.queue.retry_failed()
             write_audit(ev, "queue.retry-failed")
     verb = "would" if dry_run else "will"
-    show(as_json, {"retried": count}, f"{count} jobs {verb} be retried")
+    show(as_json, {"retried": count}, f"{counted(count, 'job')} {verb} be retried")
 
 
 def _check_one(
     job_id: int | None, everything: bool, wanted: JobFilter | None, dry_run: bool = False
 ) -> None:
-    """Exactly one way to say which jobs; a dry run is for those that fit."""
+    """Exactly one way to say which jobs; a dry run is for those that match."""
     if (job_id is not None) + everything + (wanted is not None) != 1:
         raise click.UsageError("give a job id, --all, or options that select jobs")
     if dry_run and wanted is None:
@@ -141,27 +143,33 @@ def _audit_many(ev: Evervec, action: str, wanted: JobFilter, dry_run: bool) -> N
 
 
 @command("recover", "evervec recover --older-than 10min")
-@click.option("--older-than", metavar="TIME", help="Also jobs claimed before that, e.g. 10min.")
+@click.option(
+    "--older-than", metavar="TIME", help="Also jobs claimed longer ago than this, e.g. 10min."
+)
 def recover(where: Where, older_than: str | None, as_json: bool) -> None:
     """Recover jobs whose worker died."""
     with where.opened() as ev:
         count = ev.queue.recover_stuck(read_time(older_than) if older_than else None)
         write_audit(ev, "queue.recover-stuck", everyone=True)
-    show(as_json, {"recovered": count}, f"{count} jobs recovered")
+    show(as_json, {"recovered": count}, f"{counted(count, 'job')} recovered")
     if not count and not as_json:
-        say("(only jobs with an expired lease; --older-than TIME also takes jobs claimed before)")
+        say("(no lease has expired; --older-than TIME also recovers jobs claimed longer ago)")
 
 
 @command("purge", "evervec purge --done --older-than 1d")
 @click.option("--done", is_flag=True, help="Done jobs (records and vectors are kept).")
 @click.option("--dead", is_flag=True, help="Dead letters.")
-@click.option("--boxed", is_flag=True, help="With --dead: also those that hold a boxed record.")
+@click.option(
+    "--boxed", is_flag=True,
+    help="With --dead: also jobs of records added with boxed=True that never became visible; "
+    "these records are lost.",
+)  # fmt: skip
 @click.option(
     "--older-than",
     metavar="TIME",
     default="7d",
     show_default=True,
-    help="Only jobs that ended before.",
+    help="Only jobs that ended longer ago than this.",
 )
 def purge(
     where: Where, done: bool, dead: bool, boxed: bool, older_than: str, as_json: bool
@@ -175,16 +183,16 @@ def purge(
         count += ev.queue.purge_dead(age, boxed=boxed) if dead else 0
         what = " and ".join(name for name, asked in (("done", done), ("failed", dead)) if asked)
         write_audit(ev, "queue.purge", f"{what}, older than {age.total_seconds():g} s")
-    show(as_json, {"purged": count}, f"{count} jobs purged")
+    show(as_json, {"purged": count}, f"{counted(count, 'job')} purged")
 
 
 @command("cancel", "evervec cancel --kind page --older-than 1d --dry-run")
 @click.argument("job_id", type=int, required=False)
 @selecting
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; only count the jobs.")
 def cancel(where: Where, job_id: int | None, wanted: JobFilter | None, dry_run: bool,
            as_json: bool) -> None:  # fmt: skip
-    """Remove pending or failed jobs: one, or those that fit (at most 10,000 at once)."""
+    """Remove pending or failed jobs: one, or all that match (at most 10,000)."""
     _check_one(job_id, False, wanted, dry_run)
     with where.opened() as ev:
         if job_id is not None:
@@ -202,9 +210,9 @@ def cancel(where: Where, job_id: int | None, wanted: JobFilter | None, dry_run: 
 @command("priority", "evervec priority 10 --kind page")
 @click.argument("n", type=int)
 @selecting
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; only count the jobs.")
 def priority(where: Where, n: int, wanted: JobFilter | None, dry_run: bool, as_json: bool) -> None:
-    """Change the priority of the pending jobs that fit (at most 10,000 at once)."""
+    """Change the priority of the pending jobs that match (at most 10,000)."""
     _check_one(None, False, wanted, dry_run)
     assert wanted is not None
     with where.opened() as ev:

@@ -14,7 +14,7 @@ from evervec.errors import InvalidArgument
 @click.argument("kind", required=False)
 @click.argument("id", required=False)
 @click.option("--since", metavar="TIME", help="Without ID: how far back, e.g. 3h or 7d.  [1h]")
-@click.option("--step", metavar="TIME", help="Without ID: from line to line, e.g. 10min.")
+@click.option("--step", metavar="TIME", help="Without ID: period of each line, e.g. 10min.")
 def history(where: Where, kind: str | None, id: str | None, since: str | None, step: str | None,
             as_json: bool) -> None:  # fmt: skip
     """Show what happened over time, or the attempts of a record.
@@ -52,9 +52,9 @@ def _show_attempts(where: Where, kind: str, id: str, as_json: bool) -> None:
 @command("failures", "evervec failures")
 @click.option("--kind", help="Only of this kind.")
 @click.option("--dismissed", is_flag=True, help="Also groups that were dismissed.")
-@click.option("--limit", default=20, show_default=True, help="At most so many groups.")
+@click.option("--limit", default=20, show_default=True, help="Maximum number of groups.")
 def failures(where: Where, kind: str | None, dismissed: bool, limit: int, as_json: bool) -> None:
-    """List failures in groups of those that are alike, the latest first."""
+    """List failures in groups of similar ones, latest first."""
     with where.opened() as ev:
         found = ev.failures(limit, kind, dismissed=dismissed)
     show_list(as_json, found, "no failures", {
@@ -66,7 +66,7 @@ def failures(where: Where, kind: str | None, dismissed: bool, limit: int, as_jso
 @command("dismiss", "evervec dismiss 8fb20ef63ced4145")
 @click.argument("fingerprint")
 def dismiss(where: Where, fingerprint: str, as_json: bool) -> None:
-    """Hide a group of failures until it fails again; its dead letters stay."""
+    """Hide a group of failures until a job of it fails again; its jobs are kept."""
     with where.opened() as ev:
         count = ev.dismiss_failures(fingerprint)
         if not count:
@@ -74,7 +74,7 @@ def dismiss(where: Where, fingerprint: str, as_json: bool) -> None:
                 f"there is no group of failures {fingerprint!r}: see `evervec failures`"
             )
         write_audit(ev, "failures.dismiss", fingerprint)
-    show(as_json, {"dismissed": count}, "dismissed, until it fails again")
+    show(as_json, {"dismissed": count}, "dismissed: hidden until a job of this group fails again")
 
 
 @command("workers", "evervec workers --pause host:4711")

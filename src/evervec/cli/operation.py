@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 def status(where: Where, watch: bool, as_json: bool) -> None:
     """Say what is wrong and what is under way; show jobs, versions and workers.
 
-    With --watch it is refreshed; where the output is no terminal, the sentences are printed again when
-    they change.
+    With --watch the display is refreshed. If the output is not a terminal, the summary is printed
+    again when it changes.
     """
     with where.opened() as ev:
         if as_json:
@@ -127,7 +127,7 @@ def _show_status(ev: Evervec) -> None:
     hint = "  (see `evervec jobs --status failed`)" if stats.failed else ""
     say(f"failed     {failed}{hint}")
     pace = stats.average_processing_ms
-    each = f", {pace:.0f} ms from claim to index" if pace is not None else ""
+    each = f", {duration(pace / 1000)} from claim to index" if pace is not None else ""
     say(f"done       {stats.done}, last {ago(stats.last_processed_at)}{each}")
     _show_lately(ev)
     for table in ev.tables():

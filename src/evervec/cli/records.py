@@ -25,6 +25,7 @@ from evervec.cli.output import (
 )
 from evervec.cli.processing import embed, say_what_others_hold
 from evervec.errors import EvervecError, InvalidRecord
+from evervec.model.wording import counted
 from evervec.runtime.packages import install_command
 from evervec.runtime.threads import interrupted_by_signals
 
@@ -135,17 +136,19 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
          every: float, as_json: bool) -> int:  # fmt: skip
     """Sync a folder: changed, renamed and deleted files, once or continuously.
 
-    A renamed file keeps its vectors. With --watch, each changed file is named.
+    A renamed file keeps its vectors. With --watch, each changed file is named, and each that
+    cannot be read.
     """
     from evervec.cli.files import CHANGED, COUNTED, FileRecords, kind_of_folder
     from evervec.cli.own_files import own_files
     from evervec.files.folder import snapshot
 
     before: Any = None
+    skipped: list[str] = []
 
     def scan(ev: Evervec) -> int:
         """Sync what changed since the last scan; returns how many records failed."""
-        nonlocal before
+        nonlocal before, skipped
         now = snapshot(folder, ignored=no_ignore, own=own_files(ev))
         if now == before:
             return 0
@@ -157,6 +160,11 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
         syncing.add((folder,), root, sync=True, ignored=no_ignore)
         failed = embed(ev, quiet=as_json or before is not None)
         is_first, before = before is None, now
+        if not (is_first or as_json):
+            for line in syncing.skipped():
+                if line not in skipped:
+                    say(line, err=True)
+        skipped = syncing.skipped()
         if is_first or failed or any(counts[what] for what in CHANGED):
             if not as_json:
                 names.say()
@@ -222,18 +230,19 @@ def _lines(path: str) -> Iterator[Any]:
 def _say_what_waits(ev: Evervec, waiting: int, failed: int) -> None:
     if failed:
         say(f"{failed} failed; see `evervec jobs --status failed`", err=True)
+    waits = f"{counted(waiting, 'record')} {'waits' if waiting == 1 else 'wait'}"
+    found = f"text search finds {'it' if waiting == 1 else 'them'} already"
     if waiting and ev.embedder.dimensions == 0:
         say(
-            f"{waiting} are waiting for an embedder; text search finds them already. "
+            f"{waits} for an embedder; {found}. "
             + embedder_advice(ev, f"Install one: {install_command('evervec[local]')}")
         )
     elif waiting and (why := ev.provider.pauses_because()):
         say(
-            f"{waiting} are waiting ({why}); text search finds them already, and `evervec worker` "
-            "embeds them later"
+            f"{waits} to be embedded ({why}); {found}. Run `evervec worker` later to embed what waits"
         )
     elif waiting:
-        say(f"{waiting} are waiting; `evervec worker --drain` embeds those that are due")
+        say(f"{waits} to be embedded; `evervec worker --drain` embeds what is due")
 
 
 @command("get", "evervec get doc README.md")
@@ -266,7 +275,7 @@ def _list_hint(kind: str) -> str:
 @click.option("-n", "limit", default=50, show_default=True, help="Number of records.")
 @click.option("--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="By metadata.")
 @click.option("--not-embedded", is_flag=True, help="Only records without current vectors.")
-@click.option("--after", help="Only ids behind this one, to continue a list; needs KIND.")
+@click.option("--after", help="Only ids after this one, to continue a list; needs KIND.")
 def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
           not_embedded: bool, after: str | None, as_json: bool) -> None:  # fmt: skip
     """List records by kind and id."""
@@ -300,7 +309,7 @@ def list_(where: Where, kind: str | None, limit: int, filters: tuple[str, ...],
 @command("delete", "evervec delete doc README.md")
 @click.argument("kind")
 @click.argument("ids", nargs=-1, required=True)
-@click.option("--version", type=int, help="Only records whose own version is older.")
+@click.option("--version", type=int, help="Only if the record version is older than this.")
 def delete(
     where: Where, kind: str, ids: tuple[str, ...], version: int | None, as_json: bool
 ) -> int:

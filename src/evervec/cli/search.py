@@ -42,11 +42,15 @@ if TYPE_CHECKING:
     "--min-similarity",
     "nearest",
     type=click.FloatRange(-1, 1),
-    help="Only hits with at least this cosine.",
+    help="Only hits with at least this cosine similarity.",
 )
-@click.option("--offset", type=int, default=0, help="Skip so many hits.")
-@click.option("--group-by", metavar="FIELD", help="-k hits for each value of a metadata field.")
-@click.option("--diversity", type=float, help="0 to 1: how much hits should differ.")
+@click.option("--offset", type=int, default=0, help="Skip this many hits.")
+@click.option(
+    "--group-by", metavar="FIELD", help="Show -k hits for each value of this metadata field."
+)
+@click.option(
+    "--diversity", type=float, help="0 to 1: how much hits should differ from each other."
+)
 @click.option(
     "--rerank",
     is_flag=False,
@@ -146,7 +150,7 @@ def similar(where: Where, kind: str, id: str, k: int, as_json: bool) -> None:
     help="plain: age does not count; recent: new records rank higher; or BASE,GAIN,DAYS.",
 )
 def kinds(where: Where, kind: str | None, rescore: str | None, as_json: bool) -> None:
-    """Show the kinds, or set how weight and age change the relevance of a kind's records."""
+    """Show the kinds, or set how age changes the relevance of their records."""
     if rescore is not None and kind is None:
         raise click.UsageError("--rescore needs the name of a kind")
     with where.opened() as ev:

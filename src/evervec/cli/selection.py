@@ -33,12 +33,22 @@ def selecting(function: F) -> Callable[..., Any]:
 
 
 _OPTIONS = (
-    click.option("--status", multiple=True, help="pending, processing, done or failed."),
-    click.option("--kind", help="Only of this kind."),
-    click.option("--prefix", help="Only if the record's id begins with this."),
-    click.option("--error", metavar="TEXT", help="Only if this is in the error."),
-    click.option("--fingerprint", help="Only of this group of failures; several with commas."),
-    click.option("--worker", help="Only if this worker claimed it last."),
-    click.option("--older-than", metavar="TIME", help="Only if so long in its status, e.g. 1h."),
-    click.option("--newer-than", metavar="TIME", help="Only if at most so long in its status."),
+    click.option(
+        "--status", multiple=True, help="Only pending, processing, done or failed jobs; repeatable."
+    ),
+    click.option("--kind", help="Only jobs of this kind."),
+    click.option("--prefix", help="Only jobs of records whose id begins with this."),
+    click.option("--error", metavar="TEXT", help="Only jobs whose error contains this."),
+    click.option(
+        "--fingerprint", help="Only jobs of this group of failures; separate several by commas."
+    ),
+    click.option("--worker", help="Only jobs that this worker claimed last."),
+    click.option(
+        "--older-than",
+        metavar="TIME",
+        help="Only jobs in their status for at least this long, e.g. 1h.",
+    ),
+    click.option(
+        "--newer-than", metavar="TIME", help="Only jobs in their status for at most this long."
+    ),
 )

@@ -39,7 +39,9 @@ _RETRIES, _CALL_SECONDS = 2, 60.0
     help="Log each request on stderr.",
 )  # fmt: skip
 def serve(where: Where, host: str, port: int, workers: int, access_log: bool) -> None:
-    """Serve the store over HTTP, with a dashboard, and with a worker in the same process.
+    """Serve the store over HTTP, with a dashboard and a worker.
+
+    The worker runs in the same process.
 
     Until the first key is created with `evervec keys create`, only clients on this machine have
     access, without a key and without restrictions.

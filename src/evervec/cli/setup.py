@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from evervec.errors import InvalidArgument
 _HAVE = ("files", "table", "service")
 _MODELS = ("local", "openai", "ollama", "noop")
 _NEXT = {
-    "files": ("evervec add doc FOLDER", "evervec search 'a question'"),
-    "table": ("evervec attach TABLE --text COLUMN", "evervec worker"),
-    "service": ("evervec keys create --role writer", "evervec serve"),
+    "files": ("add doc FOLDER", "search 'a question'"),
+    "table": ("attach TABLE --text COLUMN", "worker"),
+    "service": ("keys create --role writer", "serve"),
 }
 
 
@@ -61,10 +62,11 @@ def init(where: Where, have: str | None, model: str | None, force: bool, as_json
         say(f"{FILE} is written; commands in this folder use it")
         if hidden:
             say("the store's URL contains a password and is not in it: set EVERVEC_STORE")
-    first, *others = _NEXT[have] if have else ("evervec add KIND FILES…",)
-    say(f"next: {first}")
+    options = "" if writes else _given_options(where)
+    first, *others = _NEXT[have] if have else ("add KIND FILES…",)
+    say(f"next: evervec {options}{first}")
     for line in others:
-        say(f"      {line}")
+        say(f"      evervec {options}{line}")
 
 
 @command("uninstall", "evervec --store app.db uninstall")
@@ -89,6 +91,17 @@ def uninstall(where: Where, yes: bool, as_json: bool) -> None:
                 ev.index.drop(collection.version)
         ev.store.uninstall()
     show(as_json, facts, f"evervec is removed from {facts['store']}{followed}")
+
+
+def _given_options(where: Where) -> str:
+    """The options that name the store and the model, for the next commands. One with a password is
+    left out."""
+    given = {"store": where.store, "index": where.index, "embedder": where.embedder}
+    return "".join(
+        f"--{name} {shlex.quote(value)} "
+        for name, value in given.items()
+        if value and not has_secret(value)
+    )
 
 
 def _ask(question: str, choices: tuple[str, ...]) -> str:

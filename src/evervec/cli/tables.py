@@ -59,7 +59,9 @@ def attach(where: Where, table: str | None, kind: str | None, key: tuple[str, ..
             raise click.UsageError("--again uses what was given before: give only TABLE and --to")
         return _attach_again(where, table, to, dry_run, as_json)
     if table is None or not text or to is not None:
-        raise click.UsageError("give TABLE and --text; or --again, where --to may be given")
+        raise click.UsageError(
+            "name the columns to embed with --text (or use --again, if TABLE was attached before)"
+        )
     if dry_run and where.app is None:  # the store may not exist, and is not created
         from evervec.facade.dry_run import plan_attachment
         from evervec.settings import Settings

@@ -13,7 +13,7 @@ from evervec.cli.processing import process_all
 @click.argument("path", type=click.Path(dir_okay=False))
 @click.option("--kind", help="Only this kind.")
 @click.option("--no-vectors", is_flag=True, help="Only the records.")
-@click.option("--pending", is_flag=True, help="Only texts that wait, to embed them elsewhere.")
+@click.option("--pending", is_flag=True, help="Only texts that wait to be embedded.")
 def export(
     where: Where, path: str, kind: str | None, no_vectors: bool, pending: bool, as_json: bool
 ) -> None:
@@ -39,9 +39,9 @@ def export(
 
 @command("import", "evervec --store other.db import notes.parquet")
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--vectors", is_flag=True, help="Vectors of exported texts that waited.")
+@click.option("--vectors", is_flag=True, help="PATH has vectors of texts from export --pending.")
 @click.option("--overwrite", is_flag=True, help="Also replace records that are newer here.")
-@click.option("--no-embed", is_flag=True, help="Leave the rest to a worker.")
+@click.option("--no-embed", is_flag=True, help="Only save; leave embedding to a worker.")
 def import_(
     where: Where, path: str, vectors: bool, overwrite: bool, no_embed: bool, as_json: bool
 ) -> int:

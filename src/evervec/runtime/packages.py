@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,34 @@ def install_command(what: str) -> str:
     home = Path(sys.prefix)
     if (home / "pipx_metadata.json").exists():
         return f"pipx runpip {home.name} install '{what}'"
-    source = f"'{what}'" if what.startswith("evervec") else f"evervec --with '{what}'"
-    if (home / "uv-receipt.toml").exists():
-        return f"uv tool install {source}"
+    if (receipt := home / "uv-receipt.toml").exists():
+        return f"uv tool install {_with_the_rest(what, receipt)}"
     if home.parent.name.startswith("archive-v"):  # in uv's cache, where uvx keeps what it runs
-        return f"uvx --from {source} evervec"
+        return f"uvx --with '{what}' …"
     return f"pip install '{what}'"
+
+
+def _with_the_rest(what: str, receipt: Path) -> str:
+    """What `uv tool install` has to be given for one more package or extra. It removes what it is
+    not given again, so the receipt of the last installation is repeated."""
+    try:
+        noted = tomllib.loads(receipt.read_text(encoding="utf-8"))["tool"]["requirements"]
+    except (OSError, ValueError, KeyError):
+        noted = []
+    name, _, extra = what.rstrip("]").partition("[")
+    packages = {one["name"]: one for one in [{"name": "evervec"}, *noted]}
+    one = packages.setdefault(name, {"name": name})
+    one["extras"] = list(dict.fromkeys([*one.get("extras", ()), *([extra] if extra else ())]))
+    main, *others = (f"'{_requirement(one)}'" for one in packages.values())
+    return " ".join([main, *(f"--with {other}" for other in others)])
+
+
+def _requirement(noted: dict[str, Any]) -> str:
+    """A requirement of uv's receipt, as one gives it to a command."""
+    extras = f"[{','.join(noted['extras'])}]" if noted.get("extras") else ""
+    places = (noted[kind] for kind in ("path", "directory", "editable", "url") if kind in noted)
+    place = next((f" @ {place}" for place in places), noted.get("specifier", ""))
+    return f"{noted['name']}{extras}{place}"
 
 
 def load_package(name: str, user: str, install: str) -> Any:

@@ -54,7 +54,7 @@ class RecoverIn(Given):
 
     threshold: float | None = Field(
         None, ge=0, lt=1e10, allow_inf_nan=False,
-        description="also those claimed more than so many seconds ago",
+        description="also those claimed more than this many seconds ago",
     )  # fmt: skip
 
 

@@ -149,7 +149,7 @@ class HistoryOut(Shown):
     attempts: list[AttemptOut]
 
 
-PREFER = "`wait=30`: respond when it is embedded, or after so many seconds."
+PREFER = "`wait=30`: respond when it is embedded, or after this many seconds."
 IF_MATCH = "The record's ETag: only if it has not changed since."
 Prefer = Annotated[str | None, Header(alias="Prefer", description=PREFER)]
 IfMatch = Annotated[str | None, Header(alias="If-Match", description=IF_MATCH)]

@@ -57,11 +57,11 @@ class SearchIn(Given):
     explain: bool = Field(False, description="say how each relevance was calculated")
     min_similarity: float | None = Field(None, description="omit hits with a lower cosine")
     min_relevance: float | None = Field(None, description="omit hits with a lower relevance")
-    offset: int = Field(0, ge=0, le=MOST_AT_ONCE, description="skip so many hits")
+    offset: int = Field(0, ge=0, le=MOST_AT_ONCE, description="skip this many hits")
     group_by: str | None = Field(
         None, min_length=1, description="a metadata field: `k` hits for each of its values"
     )
-    groups: int = Field(10, ge=1, le=MOST_AT_ONCE, description="at most so many values")
+    groups: int = Field(10, ge=1, le=MOST_AT_ONCE, description="at most this many values")
     diversity: float | None = Field(
         None, ge=0, le=1, description="how much hits should differ from each other"
     )

@@ -52,11 +52,11 @@ class JobFilterIn(Given):
     )  # fmt: skip
     older_than: float | None = Field(
         None, ge=0, lt=_FAR, allow_inf_nan=False,
-        description="at least so many seconds in its status",
+        description="at least this many seconds in its status",
     )  # fmt: skip
     newer_than: float | None = Field(
         None, ge=0, lt=_FAR, allow_inf_nan=False,
-        description="at most so many seconds in its status",
+        description="at most this many seconds in its status",
     )  # fmt: skip
 
 
