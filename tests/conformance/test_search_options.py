@@ -376,6 +376,8 @@ def test_a_hit_has_only_the_fields_that_were_asked_for(memory: World) -> None:
         ({"query": "a", "k": 200, "group_by": "x"}, "most_hits"),
         ({"query": "a", "diversity": 1.5}, "from 0 to 1"),
         ({"query": "a", "fields": ["id"]}, "fields: a hit has no part 'id'"),
+        ({"query": "a", "fields": 5}, "fields: a hit has no part 5"),
+        ({"vector": [1e300, 1.0]}, "finite numbers"),
         ({"query": "a", "kind": []}, "a list of 1 to"),
         ({"query": "a", "kind": [7]}, "kind"),
     ],

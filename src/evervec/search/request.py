@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -145,7 +145,8 @@ def _vector(given: Any, mode: str) -> NDArray[np.float32]:
     if mode == "text":
         raise InvalidArgument("mode 'text' searches by words only: leave out the vector")
     try:
-        vector = np.asarray(given, dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large is refused below
+            vector = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
         vector = np.empty((0, 0), dtype=np.float32)
     if vector.ndim != 1 or not 1 <= len(vector) <= _MOST_DIMENSIONS:
@@ -204,7 +205,7 @@ def _version(given: Any, mode: str) -> str:
 
 
 def _fields(given: Any) -> frozenset[str]:
-    listed: Sequence[Any] = [given] if isinstance(given, str) else list(given)
+    listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for name in listed:
         if name not in FIELDS:
             raise InvalidArgument(
