@@ -744,6 +744,15 @@ def test_a_search_may_be_reranked(run: Run) -> None:
     assert "no reranker is set" in run("search", "tea", "--rerank", code=2).stderr
 
 
+def test_groups_have_headings(run: Run) -> None:
+    values = [1, True, {"a": True}, "1", None]
+    lines = [{"id": n, "text": "tea", "metadata": {"v": v}} for n, v in enumerate(values)]
+    run("add", "note", "--jsonl", "-", input="\n".join(map(json.dumps, lines)))
+    shown = run("search", "tea", "--group-by", "v").stdout.splitlines()
+    heads = [line for line in shown if line and not line.startswith(" ")]
+    assert sorted(heads) == sorted(["1", "true", '{"a": true}', "1", "(none)"])
+
+
 def test_records_are_exported_and_imported_with_their_vectors(
     run: Run, notes: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -49,13 +50,16 @@ class HitPrinter:
 
     def print(self, hits: Hits, before: int = 0) -> None:
         """Print hits for a reader; `before`: hits on earlier pages."""
+        from evervec.model.filters import group_key
+
         if not hits:
             say("nothing found")
-        group: Any = object()
+        has_groups = any(hit.group is not None for hit in hits)
+        group: Any = None
         for place, hit in enumerate(hits, before + 1):
-            if hit.group != group and any(other.group is not None for other in hits):
-                group = hit.group
-                say(styled("(none)" if group is None else str(group), "bold", "cyan"))
+            if (now := group_key(hit.group)) != group and has_groups:
+                group = now
+                say(styled(_group(hit.group), "bold", "cyan"))
             shown, offset = self._passage(hit)
             near = f"similarity {hit.similarity:.2f}, " if hit.similarity is not None else ""
             head = styled(hit.title or hit.id, "bold")
@@ -169,6 +173,13 @@ def _snapped(text: str, start: int, end: int, spots: Sequence[Span]) -> Span:
         limit = max([end - _SNAP, *(last for _, last in spots[-1:])])
         end = next((at for at in range(end - 1, limit - 1, -1) if text[at].isspace()), end)
     return start, end
+
+
+def _group(value: Any) -> str:
+    """The heading of a group: a text as it is, other values as JSON."""
+    if value is None:
+        return "(none)"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _short(value: Any) -> str:

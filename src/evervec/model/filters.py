@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -43,7 +43,7 @@ class Condition:
 
     def __post_init__(self) -> None:
         values = self.values if self.op in ("eq", "ne", "in") else ()
-        keys = frozenset(key_of(value) for value in values if value is not None)
+        keys = frozenset(_key(value) for value in values if value is not None)
         object.__setattr__(self, "keys", keys)
 
 
@@ -264,15 +264,24 @@ def _passes(value: Any, c: Condition) -> bool:
         )
     if c.op == "contains":
         return any(isinstance(v, str) and c.value in v for v in comparable(value))
-    equal = any(key_of(v) in c.keys for v in comparable(value))
+    equal = any(_key(v) in c.keys for v in comparable(value))
     if value is None:
         equal = None in c.value if c.op == "in" else c.value is None
     return not equal if c.op == "ne" else equal
 
 
-def key_of(value: Scalar) -> Key:
+def _key(value: Scalar) -> Key:
     """Equal for equal values: numbers of any type; other values only of the same type."""
     return (float if is_number(value) else type(value), value)
+
+
+def group_key(value: Any) -> Hashable:
+    """Equal for values that filters find equal; lists and objects are compared by their contents."""
+    if isinstance(value, list):
+        return (list, tuple(map(group_key, value)))
+    if isinstance(value, dict):
+        return (dict, frozenset((name, group_key(inner)) for name, inner in value.items()))
+    return _key(value)
 
 
 def comparable(value: Any) -> list[Scalar]:

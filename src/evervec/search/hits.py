@@ -11,7 +11,7 @@ from evervec.chunking import SizeChunker
 from evervec.model.basics import quick_maker
 from evervec.model.bounds import check_bound
 from evervec.model.deadlines import check
-from evervec.model.filters import key_of
+from evervec.model.filters import group_key
 from evervec.model.records import Hit
 from evervec.records.kinds import Kind, read_data
 from evervec.search.cache import Read, Scope, SearchCache
@@ -193,16 +193,6 @@ def best_piece(query: str, text: str, size: int) -> Passage:
         if most == len(words):
             break
     return best
-
-
-def group_key(value: Any) -> Hashable:
-    """Equal for values of the same group, as filters compare them; lists and objects by their
-    contents."""
-    if isinstance(value, list):
-        return (list, tuple(map(group_key, value)))
-    if isinstance(value, dict):
-        return (dict, frozenset((name, group_key(inner)) for name, inner in value.items()))
-    return key_of(value)
 
 
 def _metadata(read: Read) -> dict[str, Any]:
