@@ -4,11 +4,13 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+import evervec
 from evervec import EvervecError, InvalidArgument, StoreError
 from evervec.integrations import kafka
 from evervec.integrations.streams import Follower
@@ -69,6 +71,36 @@ def test_a_topic_is_followed_to_its_end(memory: World, kafka_cluster: KafkaClust
     assert failed.sent_at is not None
     work(memory.ev)
     assert_in_step(memory.ev, {str(n): f"text {n}" for n in range(20) if n != 3})
+
+
+def test_every_store_and_every_kind_gets_all_messages_of_a_topic(
+    memory: World, kafka_cluster: KafkaCluster
+) -> None:
+    """A group that several of them had in common would share the messages out among them."""
+    kafka_cluster.send("common", [_note(n, f"text {n}") for n in range(20)])
+    given: dict[str, Any] = {"topic": "common", "options": SOON, "drain": True}
+    assert kafka.follow(memory.ev, kafka_cluster.url, kind=KIND, **given).saved == 20
+    assert kafka.follow(memory.ev, kafka_cluster.url, kind=KIND, **given).messages == 0
+    other = kafka.follow(memory.ev, kafka_cluster.url, kind="other", name="second", **given)
+    assert other.saved == 20
+    with evervec.open("memory:", embedder="hashing") as new:
+        assert kafka.follow(new, kafka_cluster.url, kind=KIND, **given).saved == 20
+    assert memory.ev.streams.forget("second")
+    again = kafka.follow(memory.ev, kafka_cluster.url, kind="other", name="second", **given)
+    assert again.messages == 20, "a stream that was forgotten is followed from its beginning"
+
+
+def test_a_message_with_an_impossible_time_is_a_message(
+    memory: World, kafka_cluster: KafkaCluster
+) -> None:
+    """Some producers give microseconds or nanoseconds for milliseconds."""
+    now = 1_700_000_000_000
+    times = {0: now, 1: now * 1000, 2: now * 1_000_000, 3: 253_402_300_800_000, 4: 2**62}
+    kafka_cluster.send("times", [Sent(b"k", b"{", 0, time=time) for time in times.values()])
+    given: dict[str, Any] = {"topic": "times", "kind": KIND, "options": SOON, "drain": True}
+    assert kafka.follow(memory.ev, kafka_cluster.url, **given).failed == len(times)
+    sent = {m.position: m.sent_at for m in memory.ev.streams.failed()}
+    assert sent == {**dict.fromkeys(times), 0: datetime.fromtimestamp(now / 1000, UTC)}
 
 
 def test_events_of_debezium_are_ordered_by_their_place_in_the_log(
@@ -167,7 +199,7 @@ def test_a_topic_that_was_created_again_is_refused_until_it_is_forgotten(memory:
     kafka.follow(memory.ev, first.url, **given)
     with pytest.raises(InvalidArgument, match="created again, or restored"):
         kafka.follow(memory.ev, again.url, **given)
-    assert _committed(again, "notes", "evervec") == 0
+    assert _committed(again, "notes", memory.ev.streams.reader("kafka:notes")) == 0
     assert memory.ev.streams.forget("kafka:notes")
     done = kafka.follow(memory.ev, again.url, **given)
     assert (done.saved, done.stale) == (3, 0)

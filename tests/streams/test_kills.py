@@ -68,8 +68,9 @@ def test_a_follower_that_cannot_end_in_time_ends_at_once_and_repeats(
     tmp_path: Path, nats_server: NatsServer
 ) -> None:
     store, followers = _followers(
-        tmp_path, 1, nats_server.url, "--stream", "late", "--ack-seconds", "1"
-    )
+        tmp_path, 1, nats_server.url, "--stream", "late", "--durable", "evervec",
+        "--ack-seconds", "1",
+    )  # fmt: skip
     nats_server.send("late", [])
     followers.drain()
 

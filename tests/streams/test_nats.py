@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from nats.js import JetStreamContext
 
+import evervec
 from evervec import EvervecError, InvalidArgument
 from evervec.integrations import nats
 from evervec.model.streams import StreamProgress
@@ -97,6 +98,53 @@ def test_the_lag_of_a_stream_is_told_while_its_first_messages_wait_for_room(
         thread.join(60)
     assert not thread.is_alive()
     assert ev.count() == 50
+
+
+def test_every_store_and_every_kind_gets_all_messages_of_a_stream(
+    memory: World, nats_server: NatsServer
+) -> None:
+    """A consumer that several of them had in common would share the messages out among them."""
+    nats_server.send("common", [_note("common", n, f"text {n}") for n in range(20)])
+    given: dict[str, Any] = {"stream": "common", "drain": True}
+    assert nats.follow(memory.ev, nats_server.url, kind=KIND, **given).saved == 20
+    assert nats.follow(memory.ev, nats_server.url, kind=KIND, **given).messages == 0
+    other = nats.follow(memory.ev, nats_server.url, kind="other", name="second", **given)
+    assert other.saved == 20
+    with evervec.open("memory:", embedder="hashing") as new:
+        assert nats.follow(new, nats_server.url, kind=KIND, **given).saved == 20
+    assert memory.ev.streams.forget("second")
+    again = nats.follow(memory.ev, nats_server.url, kind="other", name="second", **given)
+    assert again.messages == 20, "a stream that was forgotten is followed from its beginning"
+
+
+def test_a_consumer_of_another_subject_is_refused(memory: World, nats_server: NatsServer) -> None:
+    """It would give other messages than are asked for."""
+    nats_server.send("two", [("two.note.1", b'{"text": "a"}'), ("two.task.1", b'{"text": "b"}')])
+    given: dict[str, Any] = {"stream": "two", "kind": KIND, "drain": True}
+    assert nats.follow(memory.ev, nats_server.url, subject="two.note.*", **given).saved == 1
+    with pytest.raises(InvalidArgument, match=r"gets messages of two\.note\.\*, not of >"):
+        nats.follow(memory.ev, nats_server.url, **given)
+    done = nats.follow(memory.ev, nats_server.url, name="tasks", subject="two.task.*", **given)
+    assert done.saved == 1
+
+
+def test_a_header_that_is_called_status_is_no_status_of_the_server(
+    memory: World, nats_server: NatsServer
+) -> None:
+    statuses = ("100", "200", "404", "408", "409", "503", "abc", "")
+
+    async def send(js: JetStreamContext) -> None:
+        await js.add_stream(name="status", subjects=["status.>"])
+        for n, status in enumerate(statuses):
+            body = b'{"text": "a"}' if n % 2 else b""
+            await js.publish(f"status.{n}", body, headers={"Status": status, "Rev": str(n)})
+
+    nats_server.use(send)
+    done = nats.follow(
+        memory.ev, nats_server.url, stream="status", subject="status.*", kind=KIND, drain=True,
+        version="header:Rev",
+    )  # fmt: skip
+    assert (done.messages, done.saved, done.failed) == (8, 4, 0)
 
 
 def test_a_stream_that_was_created_again_is_refused_until_it_is_forgotten(

@@ -13,6 +13,8 @@ class Sent(NamedTuple):
     value: bytes | None
     partition: int = -1
     headers: dict[str, bytes] | None = None
+    time: int = 0
+    """milliseconds, as its producer says; 0: now"""
 
 
 class KafkaCluster:
@@ -30,8 +32,10 @@ class KafkaCluster:
 
     def send(self, topic: str, messages: Iterable[Sent]) -> None:
         """Send messages, in order, and wait until all are there."""
-        for key, value, partition, headers in messages:
-            given: dict[str, Any] = {"partition": partition, "headers": headers}
+        for key, value, partition, headers, time in messages:
+            given: dict[str, Any] = {
+                "partition": partition, "headers": headers, "timestamp": time
+            }  # fmt: skip
             self._producer.produce(topic, value, key, **given)
             self._producer.poll(0)
         assert self._producer.flush(60) == 0

@@ -34,10 +34,10 @@ _SHOWN = 60
 @click.argument("url", required=False)
 @click.option("--kind", help="Kind of the records.")
 @click.option("--topic", "topics", multiple=True, help="Kafka: topic; may be repeated.")
-@click.option("--group", default="evervec", show_default=True, help="Kafka: consumer group.")
+@click.option("--group", help="Kafka: consumer group.  [one of the store's own]")
 @click.option("--stream", help="NATS: stream of JetStream.")
 @click.option("--subject", default=">", show_default=True, help="NATS: only these messages.")
-@click.option("--durable", default="evervec", show_default=True, help="NATS: consumer.")
+@click.option("--durable", help="NATS: consumer.  [one of the store's own]")
 @click.option(
     "--ack-seconds", default=60.0, show_default=True, type=click.FloatRange(0.1),
     help="NATS: when a killed follower's messages go to another one.",

@@ -25,6 +25,8 @@ log = logging.getLogger("evervec")
 _BATCH_BYTES = 16 << 20
 """a batch ends when its messages have so many bytes"""
 _AT_ONCE = 100
+_LATEST = 253_402_300_800_000
+"""milliseconds until the year 10000, which no time in Python reaches"""
 _CONNECT_SECONDS = 10.0
 _ASK_SECONDS = 5.0
 _OURS = {
@@ -49,7 +51,7 @@ def follow(
     *,
     topic: str | Iterable[str],
     kind: str,
-    group: str = "evervec",
+    group: str | None = None,
     name: str | None = None,
     options: Mapping[str, Any] | None = None,
     batch: int | None = None,
@@ -61,8 +63,8 @@ def follow(
     `drain`, else for ever; use `follower` for one that can be stopped.
 
     `mapping`: the fields of a message, see `MessageMapping`. `name`: of the stream in this store;
-    default: `kafka:` with its topics. `options`: of librdkafka, such as `security.protocol`.
-    `most_failed`: messages that may be set aside before it raises an error.
+    default: `kafka:` with its topics. `group`: whose members share the topics; default: one of this
+    store's own for each stream. `options`: of librdkafka, such as `security.protocol`. `most_failed`: messages that may be set aside before it raises an error.
     """
     made = follower(
         ev, url, topic=topic, kind=kind, group=group, name=name, options=options, batch=batch,
@@ -77,7 +79,7 @@ def follower(
     *,
     topic: str | Iterable[str],
     kind: str,
-    group: str = "evervec",
+    group: str | None = None,
     name: str | None = None,
     options: Mapping[str, Any] | None = None,
     batch: int | None = None,
@@ -86,18 +88,19 @@ def follower(
 ) -> Follower:
     """A follower of topics: `run` it, and `stop` it from another thread."""
     topics = [topic] if isinstance(topic, str) else sorted(set(topic))
-    if not topics or not all(topics) or not group:
+    if not topics or not all(topics) or group == "":
         raise InvalidArgument("Kafka needs at least one topic, and a group")
-    config = {**_DEFAULTS, **_config(url), **(options or {}), "group.id": group}
+    config = {**_DEFAULTS, **_config(url), **(options or {})}
     if taken := sorted(_OURS.keys() & config.keys()):
         raise InvalidArgument(f"{taken[0]} cannot be set: offsets are committed with the records")
+    name = name or f"kafka:{','.join(topics)}"
+
+    def source() -> KafkaSource:
+        member_of = {"group.id": group or ev.streams.reader(name)}
+        return KafkaSource({**config, **_OURS, **member_of}, topics)
+
     return Follower(
-        ev,
-        lambda: KafkaSource({**config, **_OURS}, topics),
-        MessageMapping.of(kind, **mapping),
-        name or f"kafka:{','.join(topics)}",
-        batch=batch,
-        most_failed=most_failed,
+        ev, source, MessageMapping.of(kind, **mapping), name, batch=batch, most_failed=most_failed
     )
 
 
@@ -302,12 +305,16 @@ def _message(message: Any) -> Message:
     headers = {
         name: (value or b"").decode("utf-8", "replace") for name, value in message.headers() or ()
     }
-    sent = datetime.fromtimestamp(milliseconds / 1000, UTC) if kind and milliseconds > 0 else None
     part = f"{message.topic()}/{message.partition()}"
     return Message(
-        part, message.offset(), message.key(), message.value(), headers, sent,
-        (message.topic(), message.partition()),
+        part, message.offset(), message.key(), message.value(), headers,
+        _time(milliseconds) if kind else None, (message.topic(), message.partition()),
     )  # fmt: skip
+
+
+def _time(milliseconds: int) -> datetime | None:
+    """When a message was sent; None if its producer gave another unit, or no time at all."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC) if 0 < milliseconds < _LATEST else None
 
 
 def _place_named(part: str) -> _Part:

@@ -7,6 +7,7 @@ durable. The number of a message in its stream is its version, whatever its subj
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 from collections.abc import Coroutine, Mapping, Sequence
@@ -35,6 +36,9 @@ _BATCH_BYTES = 16 << 20
 _FIRST_SIZE = _BATCH_BYTES // 100
 _AHEAD = 10
 """batches that the followers of a consumer may have without acknowledging them"""
+_GRACE_SECONDS = 0.1
+_NO_MESSAGE, _CONFLICT = ("404", "408"), "409"
+"""statuses that end a request for messages"""
 _REMOVED = ("DEL", "PURGE")
 """operations of a key-value bucket that delete a key"""
 
@@ -46,7 +50,7 @@ def follow(
     stream: str,
     kind: str,
     subject: str = ">",
-    durable: str = "evervec",
+    durable: str | None = None,
     name: str | None = None,
     options: Mapping[str, Any] | None = None,
     ack_seconds: float = 60.0,
@@ -59,9 +63,10 @@ def follow(
     `drain`, else for ever; use `follower` for one that can be stopped.
 
     `subject`: only these messages; what its wildcards match is the key of a message. `durable`: the
-    consumer, which is created if it does not exist. `ack_seconds`: when a message of a follower that
-    was killed goes to another one. `options`: of `nats.connect`, such as `user_credentials`.
-    `mapping`: the fields of a message, see `MessageMapping`.
+    consumer, which is created if it does not exist; default: one of this store's own for each
+    stream. `ack_seconds`: when a message of a follower that was killed goes to another one.
+    `options`: of `nats.connect`, such as `user_credentials`. `mapping`: the fields of a message, see
+    `MessageMapping`.
     """
     made = follower(
         ev, url, stream=stream, kind=kind, subject=subject, durable=durable, name=name,
@@ -77,7 +82,7 @@ def follower(
     stream: str,
     kind: str,
     subject: str = ">",
-    durable: str = "evervec",
+    durable: str | None = None,
     name: str | None = None,
     options: Mapping[str, Any] | None = None,
     ack_seconds: float = 60.0,
@@ -88,17 +93,19 @@ def follower(
     """A follower of a stream: `run` it, and `stop` it from another thread."""
     if urlsplit(url).scheme not in _SCHEMES or not urlsplit(url).netloc:
         raise InvalidArgument("the URL is not of the form nats://host:port")
-    if not (stream and subject and durable):
+    if not (stream and subject) or durable == "":
         raise InvalidArgument("NATS needs a stream, a subject and a durable consumer")
     size = batch or ev.settings.add_batch
-    consumer = Consumer(url, stream, subject, durable, ack_seconds, size * _AHEAD, options or {})
+    name = name or f"nats:{stream}"
+
+    def source() -> NatsSource:
+        consumer = durable or ev.streams.reader(name)
+        return NatsSource(
+            Consumer(url, stream, subject, consumer, ack_seconds, size * _AHEAD, options or {})
+        )
+
     return Follower(
-        ev,
-        lambda: NatsSource(consumer),
-        MessageMapping.of(kind, **mapping),
-        name or f"nats:{stream}",
-        batch=size,
-        most_failed=most_failed,
+        ev, source, MessageMapping.of(kind, **mapping), name, batch=size, most_failed=most_failed
     )
 
 
@@ -145,7 +152,6 @@ class NatsSource:
 
     async def _subscribe(self) -> tuple[Any, Any]:
         wanted = self._consumer
-        api = self._nats.js.api
         complaints = Complaints("NATS")
 
         async def complain(error: Exception) -> None:
@@ -161,23 +167,34 @@ class NatsSource:
             _CONNECT_SECONDS,
         )  # fmt: skip
         try:
-            subscription = await connection.jetstream().pull_subscribe(
-                wanted.subject,
-                durable=wanted.durable,
-                stream=wanted.stream,
-                config=api.ConsumerConfig(
-                    ack_policy=api.AckPolicy.EXPLICIT,
-                    ack_wait=wanted.ack_seconds,
-                    max_ack_pending=wanted.ahead,
-                ),
-            )
+            await self._make_consumer(connection.jetstream())
+            return connection, await connection.subscribe(connection.new_inbox())
         except self._nats.js.errors.NotFoundError:
             await connection.close()
             raise InvalidArgument(f"the stream {wanted.stream!r} does not exist") from None
         except BaseException:
             await connection.close()
             raise
-        return connection, subscription
+
+    async def _make_consumer(self, context: Any) -> None:
+        """Create the consumer, or check that it is the wanted one."""
+        wanted, api = self._consumer, self._nats.js.api
+        try:
+            found = (await context.consumer_info(wanted.stream, wanted.durable)).config
+        except self._nats.js.errors.NotFoundError:
+            config = api.ConsumerConfig(
+                durable_name=wanted.durable, filter_subject=wanted.subject,
+                ack_policy=api.AckPolicy.EXPLICIT, ack_wait=wanted.ack_seconds,
+                max_ack_pending=wanted.ahead,
+            )  # fmt: skip
+            await context.add_consumer(wanted.stream, config)
+            return
+        given = found.filter_subjects or [found.filter_subject or ">"]
+        if given != [wanted.subject]:
+            raise InvalidArgument(
+                f"the consumer {wanted.durable!r} gets messages of {', '.join(given)}, not of "
+                f"{wanted.subject}: follow these under another --name"
+            )
 
     def _call(self, made: Coroutine[Any, Any, T], seconds: float = 3 * _CALL_SECONDS) -> T:
         future = LOOP.submit(made)
@@ -208,11 +225,35 @@ class NatsSource:
         return found
 
     async def _fetch(self, most: int, seconds: float) -> list[Message]:
-        try:
-            found = await self._subscription.fetch(most, timeout=seconds)
-        except self._nats.errors.TimeoutError:  # also a timeout of asyncio
-            return []
-        return [self._consumer.message_of(message) for message in found]
+        """What is there; if nothing is, the next message."""
+        found = await self._pull(most, seconds, no_wait=True)
+        return found or await self._pull(1, seconds, expires=int(seconds * 1e9))
+
+    async def _pull(self, most: int, seconds: float, **terms: Any) -> list[Message]:
+        """Messages that the server gives for one request, in its own protocol: the client's `fetch`
+        takes a message with a header `Status` for a status of the server."""
+        wanted, inbox = self._consumer, self._subscription.subject
+        request = json.dumps({"batch": most, **terms}).encode()
+        await self._connection.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{wanted.stream}.{wanted.durable}", request, inbox
+        )
+        found: list[Message] = []
+        while len(found) < most:
+            try:
+                message = await self._subscription.next_msg(seconds + _GRACE_SECONDS)
+            except self._nats.errors.TimeoutError:  # also a timeout of asyncio
+                break
+            if not message.reply:  # there is nothing to acknowledge: it is a status
+                await self._check((message.headers or {}).get("Status"), seconds)
+                break
+            found.append(wanted.message_of(message))
+        return found
+
+    async def _check(self, status: str | None, seconds: float) -> None:
+        if status == _CONFLICT:  # such as too many messages that are not acknowledged
+            await asyncio.sleep(seconds)
+        elif status not in _NO_MESSAGE:
+            raise SourceUnavailable(f"NATS does not give messages: status {status}")
 
     def commit(self, messages: Sequence[Message]) -> None:
         try:
@@ -247,7 +288,8 @@ class NatsSource:
         return not info.num_pending and not info.num_ack_pending
 
     def _info(self) -> Any:
-        return self._call(self._subscription.consumer_info())
+        context, wanted = self._connection.jetstream(), self._consumer
+        return self._call(context.consumer_info(wanted.stream, wanted.durable))
 
     def close(self) -> None:
         try:

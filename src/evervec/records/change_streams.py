@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 
 from evervec.errors import EvervecError
 from evervec.model.bounds import check_limit
@@ -13,7 +14,7 @@ from evervec.records.drafts import check_name
 from evervec.records.writer import save_each
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.notes import STREAM_EPOCH, STREAM_PAUSE, NoteKey, StreamPause
+from evervec.stores.notes import STREAM_EPOCH, STREAM_PAUSE, STREAM_READER, NoteKey, StreamPause
 from evervec.stores.values import Draft
 from evervec.tables.tables import Tables
 
@@ -46,15 +47,30 @@ class ChangeStreams:
     def forget(self, name: str) -> bool:
         """Remove a stream that is no longer followed, with its set-aside messages; its records
         stay. If it is followed again, the positions of its messages count as newer than all
-        before, so that a stream that was created again can be followed. False: there is none of
-        this name."""
+        before, so that a stream that was created again can be followed, and it is read from its
+        beginning, unless its group or consumer is given. False: there is none of this name."""
         stream = self.find(name)
         if stream is None:
             return False
         self._begin_epoch(stream.kind)  # first: a crash in between only begins one epoch more
         gone = self._store.streams.forget(self._tenant, name)
-        self._pause_note(name).put(self._store.shared, None)
+        for note in (self._pause_note(name), self._reader_note(name)):
+            note.put(self._store.shared, None)
         return gone
+
+    def reader(self, name: str) -> str:
+        """The group or consumer by which followers of a stream share it, if none is given. It belongs
+        to this store and this stream alone: one that others use too would leave messages to them.
+        It is made when it is first asked for."""
+        note, shared = self._reader_note(name), self._store.shared
+        while True:
+            known, revision = note.read(shared)
+            if known is not None:
+                return known
+            note.swap(shared, f"evervec-{token_hex(4)}", revision)
+
+    def _reader_note(self, name: str) -> NoteKey[str]:
+        return STREAM_READER.of(name, self._tenant)
 
     def epoch(self, kind: str) -> int:
         """How often a stream of the kind was forgotten."""

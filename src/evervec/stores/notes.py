@@ -139,6 +139,8 @@ STREAM_PAUSE: NoteKey[StreamPause] = NoteKey(
     "pause of {} in {}", lambda text: StreamPause(**json.loads(text)), _json
 )
 """why it is not read on"""
+STREAM_READER: NoteKey[str] = NoteKey("reader of {} in {}", str)
+"""the group or consumer by which its followers share it, if none is given"""
 STREAM_EPOCH: NoteKey[int] = NoteKey("stream epoch of {} in {}", int)
 """of a kind: how often a stream of it was forgotten, after which positions count as newer ones"""
 
