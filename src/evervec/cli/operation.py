@@ -30,6 +30,7 @@ from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 from evervec.model.history import sum_points
 from evervec.model.wording import duration
+from evervec.runtime.garbage import keep_what_is_loaded
 from evervec.runtime.packages import install_command
 from evervec.runtime.threads import handling_signals
 
@@ -233,6 +234,7 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
         if ev.embedder.dimensions == 0:
             advice = embedder_advice(ev, f"{install_command('evervec[local]')}, or give --embedder")
             raise EvervecError(f"no embedder, so nothing can be embedded: {advice}")
+        keep_what_is_loaded()
         if not drain:
             running = ev.worker()
             with (

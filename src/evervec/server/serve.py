@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from evervec.errors import EvervecError, SettingsError
 from evervec.facade import Evervec
+from evervec.runtime.garbage import keep_what_is_loaded
 from evervec.runtime.threads import handling_signals
 from evervec.server.app import make_app
 from evervec.server.background import Background, Drain
@@ -81,7 +82,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT: then accept no more requests, finish those in progress, and
     drain the workers, all within `drain_seconds`. A second signal stops at once. `whole_process`:
-    exit the process if something does not end by then."""
+    the process is for this alone, and exits if something does not end by then."""
     keyless = not Keys(ev.store).any()
     anyone = ev.settings.open_without_keys
     if keyless and not anyone and not is_loopback(host):
@@ -102,6 +103,8 @@ def serve(
     if keyless:
         who = "every client" if anyone else "every client on this machine, and no other,"
         say(f"no keys exist: {who} has full access")
+    if whole_process:
+        keep_what_is_loaded()
     # Uvicorn raises the signal again after the drain: ignore it then.
     began = time.monotonic()
     with handling_signals(lambda number, frame: None), listening:
