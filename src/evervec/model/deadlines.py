@@ -96,7 +96,7 @@ class Deadline:
 
 @contextmanager
 def deadline(seconds: float, clock: Callable[[], float] | None = None) -> Iterator[Deadline]:
-    """End every call inside the block after so many seconds with `DeadlineExceeded`.
+    """End every call inside the block after this many seconds with `DeadlineExceeded`.
 
     A call that writes has then written nothing. An enclosing deadline that ends earlier stays in
     force.
