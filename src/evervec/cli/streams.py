@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -15,7 +13,7 @@ import click
 from evervec.cli.app import Where, command
 from evervec.cli.output import facts, print_json, say, show, show_list, stream_line
 from evervec.errors import InvalidArgument
-from evervec.runtime.threads import handling_signals, start, submit
+from evervec.runtime.threads import stopped_by_signals, submit
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
@@ -99,7 +97,8 @@ def follow(where: Where, url: str | None, kind: str | None, drain: bool, listing
     with where.opened(make=True) as ev:
         follower = _follower(ev, url, kind, given)
         say(f"following {_shown(url)} into {ev.store.url}; stop with Ctrl-C", err=True)
-        with _stopped_by_signals(follower, ev.settings.drain_seconds):
+        patience = ev.settings.drain_seconds
+        with stopped_by_signals(lambda first: _stop(follower, patience if first else 0.0)):
             # in a thread: a signal is handled even while the store or the stream blocks it
             done = submit("evervec-follow", lambda: follower.run(drain=drain)).result()
     counts = (
@@ -152,22 +151,10 @@ def _shown(url: str) -> str:
     return f"{urlsplit(url).scheme}://{urlsplit(url).netloc.rpartition('@')[2]}"
 
 
-@contextmanager
-def _stopped_by_signals(follower: Follower, seconds: float) -> Iterator[None]:
-    """Inside the block, SIGTERM and SIGINT stop the follower. After the deadline, or at a second
-    signal, the process ends at once: what it had not committed is repeated."""
-    signals: list[int] = []
-
-    def end(number: int, frame: object) -> None:
-        signals.append(number)
-        follower.stop()
-        start("evervec-stop", _end_process, seconds if len(signals) == 1 else 0.0)
-
-    with handling_signals(end):
-        yield
-
-
-def _end_process(seconds: float) -> None:
+def _stop(follower: Follower, seconds: float) -> None:
+    """Stop the follower. After the deadline the process ends: what it had not committed is
+    repeated."""
+    follower.stop()
     time.sleep(seconds)
     logging.getLogger("evervec").error("drain timed out")
     os._exit(1)

@@ -92,6 +92,21 @@ def handling_signals(handler: Callable[[int, FrameType | None], object]) -> Iter
 
 
 @contextmanager
+def stopped_by_signals(stop: Callable[[bool], object]) -> Iterator[None]:
+    """Inside the block, SIGTERM and SIGINT call `stop`, with whether the signal is the first one; only
+    in the main thread. It runs in a thread: a signal handler may interrupt code that holds a lock,
+    even another's."""
+    signals: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        start("evervec-stop", stop, len(signals) == 1)
+
+    with handling_signals(end):
+        yield
+
+
+@contextmanager
 def interrupted_by_signals() -> Iterator[threading.Event]:
     """Inside the block, SIGTERM and SIGINT raise KeyboardInterrupt. They set the event too: what they
     interrupt can lose the exception, such as a destructor."""

@@ -18,8 +18,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 
 from evervec.embedders.base import describe
 from evervec.embedding.gate import OUTAGES
@@ -28,20 +28,20 @@ from evervec.indexes.base import patience
 from evervec.maintenance.housekeeping import Upkeep
 from evervec.model.jobs import Job
 from evervec.model.reports import ProcessResult
-from evervec.runtime.release import release
-from evervec.runtime.threads import handling_signals, start
+from evervec.runtime.threads import start, stopped_by_signals
 from evervec.settings import Settings
-from evervec.worker.batch import Batch, Call, Reached, Written
+from evervec.worker.account import Account
+from evervec.worker.batch import Batch, Call, Reached
 from evervec.worker.claims import Claims, most_jobs
 from evervec.worker.failures import AROUND, PASSING, Failures
 from evervec.worker.pipeline import Pipeline
+from evervec.worker.presence import Presence
 from evervec.worker.threads import Calls, Heartbeat
 
 log = logging.getLogger("evervec")
 
 _BACKFILL_SECONDS = 1.0
 """pause between two checks for backfill work, while there is none"""
-_BEAT_SECONDS = 10.0
 _PATIENCE = 0.5
 """seconds that the main thread waits at a time for other writers of the index"""
 _PROGRESS_SECONDS = 3.0
@@ -70,15 +70,11 @@ class Worker:
         self._embedded: list[Batch] = []
         """batches to write, in order; a batch stays here until its write succeeds"""
         self._write_at = 0.0
-        self._total = Written()
+        self._account = Account()
         self._forever = False
-        self._progress: Callable[[int], object] | None = None
-        self._watch: Callable[[Reached], object] = lambda _: None
-        self._reached = Reached()
         self._stop_at = float("inf")
         self._next_recovery = 0.0
-        self._next_beat = 0.0
-        self._paused = False
+        self._presence = Presence(pipeline)
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
         self._endurance = Failures(settings.backoff_seconds)
@@ -92,7 +88,7 @@ class Worker:
     @property
     def processed(self) -> int:
         """Jobs that ended since it started."""
-        return self._total.processed
+        return self._account.total.processed
 
     # running
     def process_all(
@@ -102,11 +98,9 @@ class Worker:
     ) -> ProcessResult:
         """Process jobs until none is due; during an outage, until the outage is detected. `watch`
         is called after each provider call."""
-        self._progress, self._watch = progress, watch
-        self._total, self._reached = Written(), Reached()
+        self._account = Account(progress or (lambda _: None), watch)
         self._run(forever=False)
-        done = self._total
-        return ProcessResult(done.processed, done.succeeded, done.failed, done.errors)
+        return self._account.result()
 
     def run(self) -> None:
         """Process jobs until `stop`."""
@@ -117,18 +111,9 @@ class Worker:
         with self.stopped_by_signals():
             self.run()
 
-    @contextmanager
-    def stopped_by_signals(self) -> Iterator[None]:
+    def stopped_by_signals(self) -> AbstractContextManager[None]:
         """Inside the block, SIGTERM and SIGINT stop the worker; only in the main thread."""
-        signals: list[int] = []
-
-        def end(number: int, frame: object) -> None:
-            signals.append(number)
-            # in a thread: a signal handler may interrupt code that holds a lock, even another's
-            start("evervec-stop", self.stop, None if len(signals) == 1 else 0.0)
-
-        with handling_signals(end):
-            yield
+        return stopped_by_signals(lambda first: self.stop(None if first else 0.0))
 
     def stop(self, drain_seconds: float | None = None) -> None:
         """Stop claiming; finish claimed jobs within the deadline, and release the rest."""
@@ -171,8 +156,7 @@ class Worker:
             raise self._crash
 
     def _run_in_thread(self) -> None:
-        """Process jobs until `stop`. If the worker cannot start, because no thread or store is
-        available, it retries."""
+        """Process jobs until `stop`; try again while no thread or store is there to start with."""
         while not self.stopping:
             try:
                 self.run()
@@ -197,8 +181,7 @@ class Worker:
             self._claims.release_suspects_lock()
             self._pipeline.queue.recorder.flush()
             if forever:
-                with suppress(StoreError):
-                    self._store.workers.leave(self._pipeline.queue.worker)
+                self._presence.leave()
 
     def _work(self) -> None:
         """Step until nothing is left to do."""
@@ -269,7 +252,7 @@ class Worker:
     def _start_batch(self) -> bool:
         """Claim jobs unless some are left, prepare a batch of them, and submit its calls."""
         if not self._claims.jobs:
-            if self._paused or (self._forever and self._claims.debounce.left > 0):
+            if self._presence.paused or (self._forever and self._claims.debounce.left > 0):
                 return False
             if not self._pipeline.probe_providers(self._stopping.is_set):
                 return False
@@ -280,7 +263,7 @@ class Worker:
             return False
         try:
             batch = self._claims.next_batch()
-            self._reached.prepare(batch)
+            self._account.reached.prepare(batch)
             self._heartbeat.drop(batch.gone)
             calls = self._pipeline.calls(batch)
         except Exception as error:
@@ -326,8 +309,7 @@ class Worker:
         batch.calls_left -= 1
         if call is not None:
             batch.take(call)
-            self._reached.embedded += 0 if call.answer is None else len(call.rows)
-            self._watch(self._reached)
+            self._account.take(call)
         if batch.calls_left == 0:
             self._flying.remove(batch)
             self._embedded.append(batch)
@@ -353,9 +335,7 @@ class Worker:
         self._heartbeat.drop(batch.jobs)
         if self._forever:
             written.errors.clear()  # they are in the log and in the jobs' history
-        self._total.add(written)
-        if self._progress is not None:
-            self._progress(written.processed)
+        self._account.add(written)
         self._upkeep.count_backfilled(batch, written.succeeded)
         if batch.outage is not None and not isinstance(batch.outage, OUTAGES):
             if not self._forever:
@@ -374,16 +354,10 @@ class Worker:
             self._store.jobs.fold_counts()
             self._claims.may_have_suspects |= self._upkeep.recover(self._heartbeat.beat)
             if self._forever:
-                self._paused = self._store.workers.is_paused(self._pipeline.queue.worker)
-        if self._forever and now >= self._next_beat:
-            self._next_beat = now + _BEAT_SECONDS
+                self._presence.read_orders()
+        if self._forever:
             held = len(self._claims.jobs) + sum(len(batch.items) for batch in self._in_hand)
-            self._store.workers.beat(
-                self._pipeline.queue.worker,
-                version=release(),
-                held=held,
-                done=self.processed,
-            )
+            self._presence.report_if_due(held, self.processed)
         self._pipeline.queue.recorder.flush_if_due()
         self._upkeep.sweep()
 
