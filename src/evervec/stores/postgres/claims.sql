@@ -1,7 +1,7 @@
 -- Claims: due jobs in tenants' turns, leases, and loading of claimed jobs.
 
 -- name: claim
--- One statement that commits by itself. Its first row is no job: see `claim_jobs` in `queue.sql`.
+-- One statement that commits by itself. Its first row is no job: see `claim_jobs` in `claim_functions.sql`.
 select * from evervec.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: to_appear

@@ -7,7 +7,9 @@ import re
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.sql.schema import Schema
 
-_FILES = ("schema.sql", "queue.sql", "queue_in_sql.sql", "counts.sql", "usage.sql")
+_FILES = (
+    "schema.sql", "queue.sql", "claim_functions.sql", "queue_in_sql.sql", "counts.sql", "usage.sql",
+)  # fmt: skip
 
 
 def _convert(statement: str) -> str:

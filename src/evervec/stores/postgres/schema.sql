@@ -1,7 +1,8 @@
 -- All objects are in the schema `evervec`. Names are compared byte by byte, as everywhere in evervec,
 -- regardless of the database's locale.
--- `queue.sql` has the functions for claims, `queue_in_sql.sql` the queue for programs in other
--- languages, and `usage.sql` the limits and usage of tenants.
+-- `queue.sql` has the triggers of the queue, `claim_functions.sql` the functions for claims,
+-- `queue_in_sql.sql` the queue for programs in other languages, and `usage.sql` the limits and usage
+-- of tenants.
 
 create table evervec.meta (
     key text collate "C" primary key,
