@@ -23,6 +23,7 @@ from evervec.rerankers.base import Reranker
 from evervec.runtime.packages import install_command
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.stores.location import IN_MEMORY, sqlite_path, store_url
 from evervec.tables.source import Source
 from evervec.telemetry.visible import without_secrets
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("evervec")
 
-_IN_MEMORY = ("memory:", ":memory:")
 _EMBEDDERS = ("ollama", "openai", "local", "st", "hashing", "noop")
 _OPENAI = "https://api.openai.com/v1"
 
@@ -73,7 +73,7 @@ def open_store(given: Any, settings: Settings) -> Store:
     from evervec.stores.sqlite import SqliteStore
 
     url = store_url(given)
-    if url in _IN_MEMORY:
+    if url in IN_MEMORY:
         return SqliteStore(None, settings)
     if path := sqlite_path(url):
         ask = url.partition("?")[2] if url.startswith("sqlite://") else ""
@@ -92,23 +92,6 @@ def open_store(given: Any, settings: Settings) -> Store:
         f"unknown store URL {without_secrets(url)}: give a path, sqlite:///path, memory:, "
         "duckdb:///path or postgresql://user@host/database"
     )
-
-
-def sqlite_path(given: Any) -> Path | None:
-    """The file of an SQLite store; None for other stores."""
-    url = store_url(given)
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return None if url in _IN_MEMORY else Path(url)
-    if scheme != "sqlite" or not rest.startswith("/"):
-        return None
-    path, _, ask = rest[1:].partition("?")
-    return Path(path if ask in ("mode=ro", "immutable=1") else rest[1:])
-
-
-def store_url(given: Any) -> str:
-    url: str = os.fspath(given or os.environ.get("EVERVEC_STORE") or "evervec.db")
-    return url
 
 
 @contextmanager

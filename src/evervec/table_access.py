@@ -8,9 +8,10 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from evervec.errors import InvalidArgument
-from evervec.opening import needing_extra, open_source, sqlite_path, store_url
+from evervec.opening import needing_extra, open_source
 from evervec.settings import Settings
 from evervec.stores.base import Store
+from evervec.stores.location import sqlite_path, store_url
 from evervec.stores.sql.connections import driver_connection, is_of
 from evervec.tables.source import Source
 from evervec.tables.tables import Tables

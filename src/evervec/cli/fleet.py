@@ -24,7 +24,7 @@ def run_fleet(
     """Keep workers running as actors of Ray until SIGTERM or SIGINT, then drain them."""
     from evervec.integrations.fleet.ray import RayLauncher, orders
     from evervec.integrations.fleet.supervisor import Fleet, Lag, Size
-    from evervec.opening import store_url
+    from evervec.stores.location import store_url
 
     everyone = ev.queue_of(None)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from evervec.opening import sqlite_path
 from evervec.server.keys import Role
 from evervec.server.view import View
+from evervec.stores.location import sqlite_path
 from evervec.telemetry.visible import without_secrets
 
 _IN_MEMORY = "memory:"
