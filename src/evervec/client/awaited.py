@@ -9,7 +9,8 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from evervec.client.access import AuditCalls, KeyCalls, TokenCalls
-from evervec.client.calls import Batch, Calls
+from evervec.client.batch import Batch
+from evervec.client.calls import Calls
 from evervec.client.connection import Call, Pause, Sent, Service, Step
 from evervec.client.operations import MigrationCalls, QueueCalls
 from evervec.model.jobs import Ticket

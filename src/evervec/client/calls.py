@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from evervec.client.batch import Batch, body_of
 from evervec.client.connection import Call, error_of, read, record_path, to_json
 from evervec.client.observation import ObservationCalls
 from evervec.client.operations import MigrationCalls, job_of
@@ -29,45 +30,11 @@ from evervec.model.usage import Usage
 from evervec.queue.ticket_waiter import check_ticket
 from evervec.records.drafts import (
     check_after,
-    check_metadata,
     existing_ids,
-    read_envelope,
     record_id,
 )
 
-_LINES, _BYTES = 1000, 4 << 20
-"""lines and bytes after which a request of `add_many` is sent"""
 _NDJSON = {"Content-Type": "application/x-ndjson"}
-
-
-class Batch:
-    """Records as lines of a request of limited size. Each gets its id before it is sent."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self.lines: list[bytes] = []
-        self.position = 0
-        """of the first line in the input of `add_many`"""
-        self.error: EvervecError | None = None
-        """of a record that cannot be sent; those before it are sent"""
-        self._size = 0
-
-    def take(self, item: Any) -> bool:
-        """Add a record; returns whether the lines must be sent before the next."""
-        try:
-            text, options = (item, {}) if hasattr(item, "model_dump") else read_envelope(item)
-            body = _body(self._kind, text, {**options, "id": record_id(options.get("id"))})
-            line = to_json(body)
-        except (InvalidArgument, InvalidRecord) as error:
-            self.error = InvalidRecord(str(error), position=self.position + len(self.lines))
-            return True
-        self.lines.append(line)
-        self._size += len(line)
-        return len(self.lines) >= _LINES or self._size >= _BYTES
-
-    def sent(self) -> None:
-        self.position += len(self.lines)
-        self.lines, self._size = [], 0
 
 
 class Calls(ObservationCalls):
@@ -106,7 +73,7 @@ class Calls(ObservationCalls):
         if version is not None or if_seq is not None:
             # without this key, a retry would conflict with the first request
             headers["Idempotency-Key"] = uuid.uuid4().hex
-        body = _body(kind, data, options)
+        body = body_of(kind, data, options)
         answered = yield from self._service.ask(
             "POST", "/v1/records", json_body=body, headers=headers, waits=wait or 0.0
         )
@@ -329,18 +296,6 @@ def _headers(wait: float | None, if_seq: int | None) -> dict[str, str]:
     if if_seq is not None:
         headers["If-Match"] = f'"{if_seq}"'
     return headers
-
-
-def _body(kind: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    content = {"text": data} if isinstance(data, str) else {"data": data}
-    given = {name: value for name, value in options.items() if value is not None}
-    if given.get("metadata"):
-        check_metadata(given["metadata"], None)  # JSON takes dates, which records do not
-    if "vectors" in given:
-        from evervec.records.vectors import read_vectors, to_texts  # numpy only where it is used
-
-        given["vectors"] = to_texts(read_vectors(given["vectors"]))
-    return {"kind": kind, **content, **given}
 
 
 def _cursor(after: Record | tuple[str, str] | None) -> str | None:
