@@ -9,6 +9,7 @@ import pytest
 import evervec
 from evervec import Evervec, JobFailed, WaitTimeout
 from evervec.integrations.documents import Documents
+from evervec.model.jobs import Job, Ticket
 from support.world import fail_for_good
 
 
@@ -39,6 +40,37 @@ def test_a_failed_change_is_reported_once(ev: Evervec) -> None:
     with pytest.raises(JobFailed):
         found(documents)
     assert found(documents) == ["bad"]
+
+
+def test_of_very_many_changes_only_those_that_are_not_embedded_are_waited_for(
+    ev: Evervec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call for each would be a request to the service for each."""
+    waited, wait = [], ev.wait
+
+    def counted(ticket: Ticket, timeout: float | None = None) -> Job:
+        waited.append(ticket.id)
+        return wait(ticket, timeout)
+
+    monkeypatch.setattr(ev, "wait", counted)
+    documents = Documents(ev, "note", embed=False, wait=0.05)
+    records = [{"id": str(n), "text": f"tea {n}", "metadata": {"n": n}} for n in range(1500)]
+    documents.run(documents.add(records))
+    with pytest.raises(WaitTimeout):
+        found(documents)
+    ev.process_all()
+    documents.run(documents.add([{**records[7], "metadata": {"n": -1}}, records[8]]))
+    documents.run(documents.add([{"id": "bad", "text": "bad tea"}]))
+    fail_for_good(ev, "bad")
+    waited.clear()
+    with pytest.raises(WaitTimeout):
+        found(documents)
+    assert waited == ["7"], "its metadata is not in the index yet"
+    ev.process_all()
+    with pytest.raises(JobFailed):
+        found(documents)
+    assert len(found(documents)) == 10
+    assert waited == ["7", "7", "bad"]
 
 
 def test_a_search_that_was_cancelled_leaves_its_wait_to_the_next(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ Call = Callable[[Any], Any]
 Plan: TypeAlias = Generator[Call, Any, T]
 """calls to make in order; each is answered with its result, a stream of results with their list"""
 _PAGE = 1000
+_FEW = 100
+"""changes for each of which a search waits by a call of its own"""
 _ANY: dict[str, Any] = {"or": [{"any": {"exists": True}}, {"any": {"exists": False}}]}
 """a filter that every record fits, whether it has the field or not"""
 
@@ -199,6 +201,8 @@ class Documents:
     def _settle(self) -> Plan[None]:
         """Wait for the changes made here."""
         until = time.monotonic() + self._wait
+        if len(self._waiting) > _FEW:
+            yield from self._skip_embedded()
         for id, ticket in list(self._waiting.items()):
             try:
                 yield partial(_wait, ticket=ticket, until=until)
@@ -206,6 +210,18 @@ class Documents:
                 self._settled(id, ticket)  # it is reported once
                 raise
             self._settled(id, ticket)
+
+    def _skip_embedded(self) -> Plan[None]:
+        """Wait no longer for what is in the index: a call for each of very many changes takes
+        longer than a list of those that are not."""
+        made, left = list(self._waiting.items()), set[str]()
+        after: Record | None = None
+        while page := (yield partial(_records, kind=self.kind, embedded=False, after=after)):
+            left.update(record.id for record in page)
+            after = page[-1]
+        for id, ticket in made:
+            if id not in left:
+                self._settled(id, ticket)
 
     def _settled(self, id: str, ticket: Ticket) -> None:
         if self._waiting.get(id) is ticket:  # not a later change
