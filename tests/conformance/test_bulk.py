@@ -68,6 +68,15 @@ def test_texts_that_wait_are_embedded_elsewhere(world: World, tmp_path: Path) ->
     )
 
 
+def test_a_store_in_which_nothing_was_ever_added_has_no_texts(world: World, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    assert world.ev.export_pending(out).records == 0
+    assert pq.read_table(out).num_rows == 0
+    world.ev.add(KIND, "alpha", id="1")
+    with pytest.raises(InvalidArgument, match="no model for the waiting records"):
+        world.without_embedder().export_pending(out)
+
+
 def test_a_record_that_changed_meanwhile_is_refused_and_stays_queued(
     world: World, tmp_path: Path
 ) -> None:

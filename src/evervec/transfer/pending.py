@@ -76,7 +76,7 @@ class PendingTexts:
         self, path: str | os.PathLike[str], kind: str | None, progress: Progress | None
     ) -> Exported:
         pa, pq = pyarrow()
-        if not self._pipeline.served.refresh():
+        if not self._pipeline.served.refresh() and self._store.versions.collections():
             raise InvalidArgument(
                 "this process has no model for the waiting records: open the store with the "
                 "embedder whose vectors it serves; only its tokenizer is used"
