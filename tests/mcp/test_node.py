@@ -46,7 +46,7 @@ def test_the_conformance_tool_finds_no_fault(node: Node, service: ServiceProcess
         assert passed[1] == passed[2] != "0"
 
 
-@pytest.mark.parametrize("way", ["serve", "mcp"])
+@pytest.mark.parametrize("way", [pytest.param("serve", marks=pytest.mark.long), "mcp"])
 def test_the_inspector_remembers_reads_and_searches(
     node: Node, service: ServiceProcess, tmp_path: Path, way: str
 ) -> None:
