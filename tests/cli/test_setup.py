@@ -58,18 +58,35 @@ def test_a_failed_init_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
+def _on_a_terminal(folder: Path, *args: str, typed: bytes) -> tuple[int, str]:
+    """The exit code of a command, and what the terminal shows."""
     ours, theirs = pty.openpty()
     env = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
     asked = subprocess.Popen(
-        [sys.executable, "-m", "evervec", "init"],
-        cwd=tmp_path, env=env, stdin=theirs, stdout=theirs, stderr=theirs,
+        [sys.executable, "-m", "evervec", *args],
+        cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)
-    os.write(ours, b"service\nnoop\n")
-    assert asked.wait(60) == 0
+    os.write(ours, typed)
+    code = asked.wait(60)
     said = os.read(ours, 10_000).decode()
     os.close(ours)
+    return code, said
+
+
+@pytest.mark.parametrize("command", ["init", "uninstall"])
+def test_who_declines_is_told_that_nothing_was_changed(tmp_path: Path, command: str) -> None:
+    runner(tmp_path)("init", "--have", "files", "--model", "noop")
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    code, said = _on_a_terminal(tmp_path, command, typed=b"n\n")
+    assert code == 1
+    assert "evervec: nothing was changed" in said
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
+    code, said = _on_a_terminal(tmp_path, "init", typed=b"service\nnoop\n")
+    assert code == 0
     assert "What do you want to search?" in said
     assert "evervec keys create" in said
     assert 'embedder = "noop"' in (tmp_path / "evervec.toml").read_text()

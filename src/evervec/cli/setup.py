@@ -12,7 +12,7 @@ import click
 from evervec.cli.app import Where, command
 from evervec.cli.config import FILE, has_secret, write_config
 from evervec.cli.output import say, show
-from evervec.errors import InvalidArgument
+from evervec.errors import EvervecError, InvalidArgument
 
 _HAVE = ("files", "table", "service")
 _MODELS = ("local", "openai", "ollama", "noop")
@@ -41,7 +41,7 @@ def init(where: Where, have: str | None, model: str | None, force: bool, as_json
     if writes and Path(FILE).exists() and not force:
         if not asks:
             raise InvalidArgument(f"{FILE} exists: give --force to overwrite it")
-        click.confirm(f"{FILE} exists. Overwrite it?", abort=True)
+        _confirm(f"{FILE} exists. Overwrite it?")
     if asks:
         have = have or _ask("What do you want to search?", _HAVE)
         model = model or where.embedder or _ask("Where should texts be embedded?", _MODELS)
@@ -85,7 +85,7 @@ def uninstall(where: Where, yes: bool, as_json: bool) -> None:
             if not sys.stdin.isatty():
                 raise InvalidArgument("nothing was removed: give --yes to remove evervec")
             say(f"This deletes evervec's records and {records:,} vectors{followed}.")
-            click.confirm(f"Remove evervec from {ev.store.url}?", abort=True)
+            _confirm(f"Remove evervec from {ev.store.url}?")
         if not ev.index.shares_store:
             for collection in ev.store.versions.collections():
                 ev.index.drop(collection.version)
@@ -102,6 +102,11 @@ def _given_options(where: Where) -> str:
         for name, value in given.items()
         if value and not has_secret(value)
     )
+
+
+def _confirm(question: str) -> None:
+    if not click.confirm(question):
+        raise EvervecError("nothing was changed")
 
 
 def _ask(question: str, choices: tuple[str, ...]) -> str:
