@@ -24,7 +24,7 @@ from typing import Any
 from mutants.patches import ROOT, copy_source
 
 TESTS = {
-    "queue.queue": "unit/test_queue unit/test_bad_input unit/test_pipeline unit/test_housekeeping "
+    "queue.queue": "unit/test_queue conformance/test_bad_input unit/test_pipeline unit/test_housekeeping "
     "unit/test_attempts "
     "conformance/test_claim conformance/test_fail_release_renew conformance/test_care "
     "conformance/test_finish conformance/test_enqueue conformance/test_recover "
@@ -56,12 +56,12 @@ TESTS = {
     "conformance/test_sabotage conformance/test_tenants conformance/test_delete "
     "conformance/test_attached_tables",
     "verify.diff": "unit/test_comparing unit/test_verify conformance/test_verify",
-    "records.drafts": "unit/test_exact_bounds unit/test_drafts unit/test_bad_input unit/test_kinds "
+    "records.drafts": "unit/test_exact_bounds unit/test_drafts conformance/test_bad_input unit/test_kinds "
     "conformance/test_selection conformance/test_delete_version conformance/test_own_vectors",
     "records.kinds": "unit/test_kinds unit/test_backfill unit/test_bounds "
     "conformance/test_typed_records unit/test_frames",
     "model.bounds": "unit/test_exact_bounds",
-    "records.writer": "unit/test_writing unit/test_drafts unit/test_bad_input conformance/test_save "
+    "records.writer": "unit/test_writing unit/test_drafts conformance/test_bad_input conformance/test_save "
     "conformance/test_quotas conformance/test_box conformance/test_transaction "
     "conformance/test_records_listing conformance/test_own_vectors conformance/test_delete_version "
     "conformance/test_ways",
