@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
+from evervec.model.bounds import shown
 from evervec.model.reports import Estimate
 from evervec.records.drafts import check_name, make_draft, record_id
 from evervec.settings import Settings
 from evervec.stores.values import Draft
-from evervec.tables.values import as_json, as_moment, as_words
+from evervec.tables.values import as_json, as_moment, as_weight, as_words
 
 UNFIT = (InvalidRecord, ValueError, LookupError, AttributeError, ArithmeticError, TypeError)
 """the errors of a row that cannot be a record"""
@@ -160,15 +161,26 @@ class Attachment:
             text = "\n\n".join(word for word in words.values() if word)
         if not text.strip():
             return None
-        weight = values[self.weight] if self.weight else None
         return {
             "id": row.id,
             "text": text,
             "title": as_words(values[self.title]) if self.title else None,
             "metadata": {column: as_json(values[column]) for column in self.metadata},
-            "weight": None if weight is None else min(1.0, max(0.0, float(weight))),
-            "updated_at": as_moment(values[self.updated_at]) if self.updated_at else None,
+            "weight": _read(as_weight, values, self.weight, "a number"),
+            "updated_at": _read(as_moment, values, self.updated_at, "a time"),
         }
+
+
+def _read(
+    read: Callable[[Any], Any], values: Mapping[str, Any], column: str | None, what: str
+) -> Any:
+    """What a column's value is read as; raises `InvalidRecord` with the name of the column."""
+    if column is None:
+        return None
+    try:
+        return read(values[column])
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidRecord(f"{column}: must be {what}, not {shown(values[column])}") from None
 
 
 def attachment(

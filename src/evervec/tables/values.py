@@ -48,6 +48,11 @@ def as_json(value: Any) -> Any:
     return _clean(str(value))
 
 
+def as_weight(value: Any) -> float | None:
+    """A column's value as a weight, which is from 0 to 1."""
+    return None if value is None else min(1.0, max(0.0, float(value)))
+
+
 def as_moment(value: Any) -> datetime | float | None:
     """A column's value as a time: a date or timestamp, seconds since the epoch, or one of them as
     text; a time without a time zone counts as UTC."""
