@@ -62,7 +62,10 @@ def test_all_that_match_are_retried_and_the_filter_stays(
     assert (answer.status_code, answer.headers["location"]) == (303, back)
     assert statuses(ev)["0"] == statuses(ev)["1"] == "pending"
     assert statuses(ev)["2"] == "done"
-    assert admin.act("/ui/jobs/bulk", **fields) == "0 jobs were retried."
+    said = "No job was retried: none of them is failed any more."
+    assert admin.act("/ui/jobs/bulk", **fields) == said
+    shown = admin.http.get(admin.send("/ui/jobs/bulk", **fields).headers["location"]).text
+    assert f'<p class="notice warn" role="alert">{said}</p>' in shown
 
 
 def test_only_the_selected_jobs_are_changed(

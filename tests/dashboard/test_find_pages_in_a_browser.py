@@ -38,6 +38,7 @@ def library(ev: Evervec, serve: Serve) -> Served:
     ],
 )
 def test_a_page_is_sound(library: Served, visitor: Visitor, path: str) -> None:
+    visitor.expected = ("status of 422",) if path.endswith("filter=x") else ()
     page = visitor.sign_in(library.key(role="admin"), path)
     for details in page.locator("main details > summary").all():
         details.click()

@@ -128,7 +128,7 @@ def test_another_tenants_jobs_do_not_exist(ev: Evervec, served: Served) -> None:
     assert other.send(f"/ui/jobs/{job}/priority", priority="5").status_code == 404
     for of in ("selected", "matching"):
         fields: dict[str, Any] = {"do": "cancel", "of": of, "id": str(job), "confirm": "cancel"}
-        assert other.act("/ui/jobs/bulk", **fields).startswith("0 jobs were")
+        assert other.act("/ui/jobs/bulk", **fields).startswith("No job was cancelled")
     assert job_of(ev, "1", "secretkind").status is Status.FAILED
 
 
@@ -169,6 +169,13 @@ def test_a_job_offers_what_fits_its_state(ev: Evervec, admin: Operator) -> None:
     ev.process_all()
     assert admin.read(path).actions == {"/ui/theme"}
     assert admin.send(f"{path}/retry").status_code == 409
+    # it was done between the page and the form
+    headers = {"Referer": f"{admin.http.base_url}{path}"}
+    late = admin.send(f"{path}/priority", headers, priority="9")
+    assert late.status_code == 409
+    assert "only a pending job can be given a new priority" in late.text
+    assert f'href="{path}">Back to the page</a>' in late.text
+    assert job_of(ev, "1").priority == 7
 
 
 def test_a_priority_must_be_a_number_in_its_range(ev: Evervec, admin: Operator) -> None:

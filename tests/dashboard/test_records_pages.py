@@ -76,11 +76,18 @@ def test_a_list_is_narrowed_by_kind_metadata_and_state(ev: Evervec, served: Serv
     assert "No records match" in read(somebody, "/ui/records", kind="none").text
 
 
-@pytest.mark.parametrize("params", [{"cursor": "x"}, {"filter": "["}, {"kind": "x" * 300}])
+@pytest.mark.parametrize(
+    "params",
+    [{"cursor": "x"}, {"filter": "["}, {"kind": "x" * 300}, {"embedded": "maybe"}, {"field": "x"}],
+)
 def test_what_is_wrong_with_a_list_is_said_on_the_page(
     served: Served, params: dict[str, str]
 ) -> None:
-    assert 'role="alert"' in person(served).get("/ui/records", **params).text
+    answer = person(served).get("/ui/records", **params)
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.text
+    list = person(served).get("/ui/records", format="csv", **params)
+    assert list.status_code == 422, "not an empty list"
 
 
 @pytest.mark.parametrize("id", ODD_IDS)
@@ -225,4 +232,4 @@ def test_a_filter_that_takes_too_long_is_given_up(
 ) -> None:
     ev.add("note", "text", id="1")
     monkeypatch.setattr("evervec.server.dashboard.pages.records._LIST_SECONDS", 0.0)
-    assert "too few records pass this filter" in read(person(served), "/ui/records").text
+    assert "too few records pass this filter" in read(person(served), "/ui/records", 422).text

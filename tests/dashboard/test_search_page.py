@@ -13,7 +13,7 @@ import pytest
 
 from evervec import Evervec, ProviderUnavailable
 from support.dashboard import Person, person
-from support.pages import HOSTILE, read
+from support.pages import HOSTILE, Shown, read
 from support.service import Served
 
 
@@ -108,6 +108,12 @@ def test_the_form_narrows_a_search(library: Evervec, served: Served) -> None:
     [
         ({"k": "0"}, "hits: must be a number from 1"),
         ({"k": "many"}, "hits: must be a number from 1"),
+        ({"k": "9" * 5000}, "hits: must be a number from 1"),
+        ({"k": "000000005" + "0" * 5000}, "hits: must be a number from 1"),
+        ({"mode": "magic"}, "mode: must be hybrid, semantic or text"),
+        ({"field": "a", "test": "like", "value": "b"}, "test: must be eq, ne, gt"),
+        ({"field": "a", "value": "b"}, "test: must be eq, ne, gt"),
+        ({"field": ["a"] * 13, "test": ["eq"] * 13, "value": ["b"] * 13}, "at most 12 fields"),
         ({"filter": "{"}, "filter: is not JSON"),
         ({"filter": "[1]"}, "filter: must be an object"),
         ({"min_relevance": "nan"}, "min_relevance: must be a number"),
@@ -120,9 +126,13 @@ def test_the_form_narrows_a_search(library: Evervec, served: Served) -> None:
 def test_what_is_wrong_is_said_beside_the_form(
     library: Evervec, served: Served, params: dict[str, Any], words: str
 ) -> None:
-    page = read(person(served), "/ui/search", q="tea", **params)
+    answer = person(served).get("/ui/search", q="tea", **params)
+    page = Shown(answer.text)
+    assert answer.status_code == 422
     assert words in page.text
     assert page.value_of("q") == "tea"
+    asked = {"q": "tea", "format": "ndjson", **params}
+    assert person(served).get("/ui/search", **asked).status_code == 422, "not an empty list"
 
 
 def test_two_versions_are_shown_side_by_side(library: Evervec, served: Served) -> None:
@@ -168,7 +178,9 @@ def test_hostile_texts_stay_texts(ev: Evervec, served: Served) -> None:
         {"q": "tea", "filter": HOSTILE, "k": HOSTILE, "min_relevance": HOSTILE, "mode": HOSTILE},
     ]  # fmt: skip
     for params in asked:
-        read(somebody, "/ui/search", **params).assert_tame()
+        answer = somebody.get("/ui/search", **params)
+        assert answer.status_code in (200, 422), params
+        Shown(answer.text).assert_tame()
 
 
 ODD = 'it\'s "tea" $HOME `id` \\ -- \u2066 é\n#'

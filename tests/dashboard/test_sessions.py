@@ -171,6 +171,7 @@ def test_signing_in_leads_nowhere_but_to_pages_of_this_dashboard(served: Served)
         " //evil.example", "\t//evil.example", "/v1/records", "ui/jobs", "//[", "/ui/é",
         "/ui/x\r\nSet-Cookie: a=b", "/ui/x\nLocation: //evil.example", "///evil.example",
         "/%09/evil.example", ".evil.example", "@evil.example", "",
+        "/ui/../v1/records", "/ui/../..//evil.example", "/ui/%2e%2e/v1", "/ui/jobs/.%2E/..", "/ui/.",
     ]  # fmt: skip
     for next in elsewhere:
         answer = served.http().post(SIGN_IN, data={"key": key, "next": next})
@@ -178,7 +179,7 @@ def test_signing_in_leads_nowhere_but_to_pages_of_this_dashboard(served: Served)
         assert "a=b" not in str(answer.headers)
         shown = served.http().get(SIGN_IN, params={"next": next})
         assert 'name="next" value="/"' in shown.text, next
-    for next in ("/", "/?tenant=a", "/ui/jobs?q=a%20b", "/ui/records/note/a%2Fb"):
+    for next in ("/", "/?tenant=a", "/ui/jobs?q=a%20b", "/ui/records/note/..%2Fb"):
         answer = served.http().post(SIGN_IN, data={"key": key, "next": next})
         assert answer.headers["location"] == next
 

@@ -1,6 +1,7 @@
 """Tables: the state of what is attached, attached again after a dry run, and detached."""
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -54,6 +55,33 @@ def test_state_and_what_was_given_are_shown(
     page = admin.get("/ui/tables").text
     assert "1 table is no longer followed" in page
     assert "lacks the trigger" in page
+    assert "<code>evervec attach faq --again</code>" in page
+
+
+def test_no_page_waits_for_a_count_of_all_records(
+    served: Served,
+    ev: Evervec,
+    app: sqlite3.Connection,
+    admin: Person,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes the longer the more records there are."""
+    mine = person(served, served.key("acme", "reader"))
+    counting = threading.Event()
+
+    def waits(*_: object) -> list[object]:
+        assert counting.wait(60)
+        return []
+
+    with monkeypatch.context() as slow:
+        slow.setattr(ev.store.versions, "all", waits)
+        slow.setattr(ev.store.versions, "holdings", waits)
+        for somebody in (admin, mine):
+            page = somebody.get("/ui/tables").text
+            assert "being counted …" in page
+            assert "<bdi>faq</bdi>" in page
+        counting.set()
+    assert "being counted …" not in admin.get("/ui/tables").text
 
 
 def test_a_table_is_attached_again_after_a_dry_run(

@@ -108,9 +108,9 @@ def test_a_provider_that_is_away_is_said_and_probed_at_once(memory: World, serve
     served = serve(ev)
     writer = Operator(served, served.key(role="writer"))
     admin = Operator(served, served.key(role="admin"))
-    assert "hashing hashing-64 is unavailable since" in admin.read("/ui/workers").text
+    assert "hashing hashing-64 has been unavailable since" in admin.read("/ui/workers").text
     assert "answers 503" in admin.read("/ui/workers").text
-    assert "The embedding provider is unavailable since" in writer.read("/ui/workers").text
+    assert "The embedding provider has been unavailable since" in writer.read("/ui/workers").text
     assert "internal.example" not in writer.get("/ui/workers").text
     assert writer.send("/ui/provider/probe").status_code == 403
     assert "is still not available" in admin.act("/ui/provider/probe", next="/ui/workers")

@@ -83,7 +83,12 @@ def field_names() -> list[str]:
     """The names of the fields of all forms."""
     folder = Path(dashboard.__file__).parent / "templates"
     texts = (path.read_text() for path in folder.glob("**/*.html"))
-    return sorted({name for text in texts for name in _FIELD.findall(text)})
+    return sorted({name for text in texts for name in names_of_fields(text)})
+
+
+def names_of_fields(html: str) -> set[str]:
+    """The names of the fields of a page or a template."""
+    return set(_FIELD.findall(html))
 
 
 def filled(path: str, values: Mapping[str, object]) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from evervec.server.dashboard.words import NOTHING, number
+from evervec.server.dashboard.words import NOTHING, compact, number
 
-_WIDTH, _HEIGHT = 640, 180
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 10, 22
+_WIDTH, _HEIGHT = 640, 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 10, 32
 _LINES = 4
 
 
@@ -131,13 +131,12 @@ def _chart(
 
 def _grid(frame: _Frame, labels: Sequence[str], shown: Callable[[float], str]) -> Markup:
     rows = [frame.most * n / _LINES for n in range(_LINES + 1)]
+    tick = compact if shown is number else shown
     found = [
         Markup(
             '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
             '<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>'
-        ).format(
-            _LEFT, _WIDTH - _RIGHT, frame.y(v), frame.y(v), _LEFT - 6, frame.y(v) + 4, shown(v)
-        )
+        ).format(_LEFT, _WIDTH - _RIGHT, frame.y(v), frame.y(v), _LEFT - 6, frame.y(v) + 4, tick(v))
         for v in rows
     ]
     step = max(1, math.ceil(len(labels) / 6))

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from starlette.datastructures import QueryParams
 
 from evervec.server.answers import read_filter_json
+from evervec.server.dashboard.words import spoken_list
+from evervec.server.problems import Problem
 
 TESTS = {
     "eq": "is", "ne": "is not", "gt": ">", "gte": "≥", "lt": "<", "lte": "≤",
@@ -44,9 +47,9 @@ class FilterForm:
         """The filter in an address."""
         columns = (params.getlist("field"), params.getlist("test"), params.getlist("value"))
         rows: list[Row] = []
-        for field, test, value in zip(*columns, strict=False):
-            if field.strip() and len(rows) < _MOST_ROWS:
-                rows.append(Row(field.strip(), test if test in TESTS else "eq", value))
+        for field, test, value in zip_longest(*columns, fillvalue=""):
+            if field.strip() and len(rows) <= _MOST_ROWS:
+                rows.append(Row(field.strip(), test, value))
         return cls(tuple(rows), params.get("filter", "").strip())
 
     @property
@@ -65,7 +68,9 @@ class FilterForm:
         }
 
     def filter(self) -> dict[str, Any] | None:
-        """The filter as the library takes it; raises a `Problem` if the JSON cannot be read."""
+        """The filter as the library takes it; raises a `Problem` if it cannot be read."""
+        if len(self.rows) > _MOST_ROWS:
+            raise Problem(422, f"at most {_MOST_ROWS} fields: put more into the filter as JSON")
         parts = [{row.field: _tested(row)} for row in self.rows]
         if self.json:
             parts.append(read_filter_json(self.json))
@@ -97,8 +102,10 @@ def _tested(row: Row) -> Any:
             return {row.test: [read_value(part) for part in row.value.split(",") if part.strip()]}
         case "contains":
             return {"contains": row.value}
+        case test if test in TESTS:
+            return {test: read_value(row.value)}
         case _:
-            return {row.test: read_value(row.value)}
+            raise Problem(422, f"test: must be {spoken_list(TESTS, 'or')}, not {row.test[:40]!r}")
 
 
 def read_value(text: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from evervec.server.requests import Scope, headers_of, path_of
 
@@ -57,9 +57,25 @@ def local_address(scope: Scope, given: str) -> str:
         return home
     path = parts.path.removeprefix(root_of(scope))
     plain = given.isascii() and given.isprintable() and "\\" not in given
-    if parts.scheme or parts.netloc or not plain or not is_page(path) or path.startswith("//"):
+    # a browser takes these for steps upwards, which lead anywhere on this host
+    climbs = any(unquote(step) in (".", "..") for step in path.split("/"))
+    elsewhere = parts.scheme or parts.netloc or path.startswith("//") or climbs
+    if elsewhere or not plain or not is_page(path):
         return home
     return given[:_LONGEST]
+
+
+def form_address(scope: Scope) -> str:
+    """The page from which a form was sent, as the browser says; empty if it does not say, or if the
+    request is no form."""
+    given = headers_of(scope).get("referer", "")
+    if scope["method"] != "POST" or not given:
+        return ""
+    try:
+        parts = urlsplit(given)
+    except ValueError:
+        return ""
+    return local_address(scope, f"{parts.path}?{parts.query}" if parts.query else parts.path)
 
 
 def base_address(scope: Scope) -> str:

@@ -18,7 +18,7 @@ from evervec.runtime.release import release
 from evervec.server.access import Caller
 from evervec.server.dashboard import charts, words
 from evervec.server.dashboard.assets import asset_path
-from evervec.server.dashboard.paths import PREFIX, address_of, link, root_of
+from evervec.server.dashboard.paths import PREFIX, address_of, form_address, link, root_of
 from evervec.server.dashboard.session import (
     NOTICE,
     cookies_of,
@@ -153,7 +153,11 @@ def page(
 
 def error_page(scope: Scope, problem: Problem) -> Response:
     """A problem as a page."""
-    values = {"problem": problem, "request_id": scope.get("request_id", "")}
+    values = {
+        "problem": problem,
+        "request_id": scope.get("request_id", ""),
+        "back": form_address(scope),
+    }
     response = page("error.html", scope, scope.get("caller"), values, problem.status_code)
     response.headers.update(problem.headers or {})
     return response

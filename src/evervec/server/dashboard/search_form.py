@@ -10,10 +10,12 @@ from starlette.datastructures import QueryParams
 
 from evervec.search.request import MODES
 from evervec.server.dashboard.filter_form import FilterForm
+from evervec.server.dashboard.words import spoken_list
 from evervec.server.problems import Problem
 
 MOST_HITS = 50
 _DEFAULT_HITS = 10
+_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,10 @@ class SearchForm:
     @classmethod
     def read(cls, params: QueryParams) -> SearchForm:
         """The search in an address."""
-        mode = params.get("mode", MODES[0])
         return cls(
             params.get("q", "").strip(),
             tuple(dict.fromkeys(kind for kind in params.getlist("kind") if kind)),
-            mode if mode in MODES else MODES[0],
+            params.get("mode") or MODES[0],
             params.get("k", "").strip(),
             params.get("min_similarity", "").strip(),
             params.get("min_relevance", "").strip(),
@@ -61,6 +62,8 @@ class SearchForm:
         found: dict[str, Any] = {"query": self.query, "k": self._hits()}
         if self.kinds:
             found["kind"] = list(self.kinds)
+        if self.mode not in MODES:
+            raise Problem(422, f"mode: must be {spoken_list(MODES, 'or')}")
         if self.mode != MODES[0]:
             found["mode"] = self.mode
         if filter := self.filter.filter():
@@ -75,9 +78,11 @@ class SearchForm:
     def _hits(self) -> int:
         if not self.k:
             return _DEFAULT_HITS
-        if not self.k.isdecimal() or not 1 <= int(self.k[:9]) <= MOST_HITS:
+        # `int` itself raises an error for thousands of digits
+        found = int(self.k) if self.k.isdecimal() and len(self.k) <= _MOST_DIGITS else 0
+        if not 1 <= found <= MOST_HITS:
             raise Problem(422, f"hits: must be a number from 1 to {MOST_HITS}")
-        return int(self.k)
+        return found
 
 
 def _number(name: str, text: str) -> float:

@@ -11,12 +11,22 @@ from evervec.stores.base.jobs import MOST_COUNTED
 
 NOTHING = "\u2013"
 """what is shown for no value"""
+_COMPACT = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+"""from which number on, in which unit"""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def number(value: float | None, digits: int = 0) -> str:
     """`1,234`; a dash for nothing."""
     return NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def compact(value: float) -> str:
+    """A number as short as a tick of a chart needs it: `800`, `1,500`, `20k`, `1.5M`."""
+    for least, size, unit in _COMPACT:
+        if value >= least:
+            return f"{value / size:.4g}{unit}"
+    return number(value)
 
 
 def upto(value: int, most: int = MOST_COUNTED) -> str:

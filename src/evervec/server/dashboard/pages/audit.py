@@ -20,11 +20,14 @@ router = Pages()
 _SEARCHED = 50_000
 """entries that one page looks through, so that a rare filter does not read the whole log"""
 ACTIONS = (
-    "index.cancel", "index.repair", "index.verify", "job.cancel", "job.priority", "job.retry",
-    "key.create", "key.revoke", "key.rotate", "kind.rescore", "migration.begin",
-    "migration.cancel", "migration.retire", "migration.rollback", "migration.switch",
-    "queue.pause", "queue.purge", "queue.resume", "record.delete", "record.delete_where",
-    "records.import", "session.begin", "session.end", "table.attach", "table.detach", "tenant.limits", "token.create",
+    "failures.dismiss", "index.cancel", "index.repair", "index.verify", "job.cancel",
+    "job.priority", "job.retry", "jobs.cancel", "jobs.priority", "jobs.retry", "key.create",
+    "key.revoke", "key.rotate", "kind.rescore", "migration.begin", "migration.cancel",
+    "migration.retire", "migration.rollback", "migration.switch", "provider.probe", "queue.pause",
+    "queue.purge", "queue.recover-stuck", "queue.resume", "queue.retry-failed", "record.delete",
+    "record.delete_where", "record.enqueue", "records.import", "session.begin", "session.end",
+    "table.attach", "table.detach", "tenant.limits", "token.create", "vectors.import",
+    "worker.pause", "worker.resume",
 )  # fmt: skip
 """suggested by the filter"""
 

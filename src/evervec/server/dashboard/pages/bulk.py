@@ -20,7 +20,7 @@ from evervec.server.dashboard.paths import link, local_address
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages
 from evervec.server.dashboard.tables import Table
-from evervec.server.dashboard.words import count
+from evervec.server.dashboard.words import count, spoken_list
 from evervec.server.problems import Problem, redacted
 from evervec.server.view import View, WriterView
 
@@ -133,6 +133,10 @@ async def carry_out(view: WriterView, form: Form) -> Done:
         changed = await view.run(choice.do, view)
         entry.target = f"{count(changed, 'job')}, {choice.target}"
         entry.changed = changed > 0
+    if not changed:
+        states = spoken_list(sorted(choice.verb.fits), "or")
+        notice = f"No job was {choice.verb.done}: none of them is {states} any more."
+        return Done(notice, form.get("back"), "warn")
     was = "was" if changed == 1 else "were"
     notice = f"{count(changed, 'job')} {was} {choice.verb.done}."
     if changed >= MOST_CHANGED:

@@ -24,6 +24,7 @@ from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Form, Pages, as_json
 from evervec.server.dashboard.tables import Table
+from evervec.server.dashboard.words import spoken_list
 from evervec.server.keys import Role
 from evervec.server.problems import Problem, redacted
 from evervec.server.view import ReaderView, View, WriterView
@@ -98,9 +99,7 @@ def _offers(view: View) -> tuple[list[str], list[str]]:
 
 @router.page("/ui/jobs/{id}", "job.html")
 async def job(view: ReaderView, id: JobNumber) -> Values:
-    found = await view.run(view.queue.get, id)
-    if found is None:
-        raise _missing(id)
+    found = await _find(view, id)
     timeline = await view.run(view.queue.timeline, id)
     history = await view.run(_history, view, found)
     attempts = [redacted(view.caller, attempt) for attempt in history]
@@ -150,12 +149,18 @@ async def retry(view: WriterView, id: JobNumber) -> str:
 @router.action("/ui/jobs/{id}/priority")
 async def set_priority(view: WriterView, id: JobNumber, form: Form) -> str:
     priority = form.number("priority", "The priority")
-    await _find(view, id)
+    job = await _find(view, id)
+    verb = VERBS["priority"]
+    if verb not in fitting(job):
+        states = spoken_list(sorted(verb.fits), "or")
+        raise Problem(409, f"job {id} is {job.status}; only a {states} job can be {verb.done}")
     async with view.audited("job.priority", f"{id} to {priority}"):
         await view.run(view.queue.set_priority, id, priority)
     return f"Job {id} has the priority {priority} now."
 
 
-async def _find(view: View, id: int) -> None:
-    if await view.run(view.queue.get, id) is None:
+async def _find(view: View, id: int) -> Job:
+    found = await view.run(view.queue.get, id)
+    if found is None:
         raise _missing(id)
+    return found

@@ -22,6 +22,7 @@ from evervec.server.dashboard.projection import Group, grouped, project, shown, 
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.words import clipped, duration
+from evervec.server.problems import Problem
 from evervec.server.requests import Scope
 from evervec.server.view import ReaderView
 from evervec.stores.values import Collection
@@ -112,8 +113,10 @@ async def map(view: ReaderView, kind: str = "", colour: str = KIND) -> Values:
     maps: Maps = view.request.app.state.maps
     kinds = sorted(await view.run(view.ev.kinds))
     tenant = view.request.query_params.get("tenant")
-    scope, chosen = view.request.scope, kind if kind in kinds else ""
-    made, groups, drawn = await view.run(_shown, maps, view.ev, chosen, colour, scope, tenant)
+    if kind and kind not in kinds:
+        raise Problem(404, f"There are no records of the kind {kind[:80]!r}.")
+    scope = view.request.scope
+    made, groups, drawn = await view.run(_shown, maps, view.ev, kind, colour, scope, tenant)
     colours = {KIND: "kind", AGE: "age", **{_FIELD + name: name for name in made.fields}}
     return {
         "kinds": kinds, "kind": kind, "colour": colour if colour in colours else KIND,

@@ -23,7 +23,7 @@ from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages, as_json
 from evervec.server.dashboard.tables import Table
-from evervec.server.problems import Problem, redacted
+from evervec.server.problems import Problem, problem_of, redacted
 from evervec.server.routes.page import bounded_page
 from evervec.server.routes.records import Id, Kind
 from evervec.server.view import ReaderView, View, WriterView
@@ -40,6 +40,7 @@ _TOO_LONG = (
     "too few records pass this filter to list them in time: choose a kind or another filter, or see "
     "Jobs for records that are not searchable yet"
 )
+_EMBEDDED = {"": None, "yes": True, "no": False}
 _TYPED = 60
 """characters up to which a person types the id to confirm"""
 
@@ -58,22 +59,21 @@ async def records(
     chosen = {"kind": kind, "embedded": embedded, **form.params}
     values: Values = {
         "kinds": sorted({*kinds, kind} - {""}), "kind": kind, "embedded": embedded, "form": form,
-        "tests": TESTS, "cursor": cursor, "wrong": "", "records": Table("records", []),
+        "tests": TESTS, "cursor": cursor, "problem": None, "records": Table("records", []),
         "tenant": view.request.query_params.get("tenant"), "own_tenant": view.tenant,
     }  # fmt: skip
     try:
         listed = partial(
             view.ev.records, kind or None, filter=form.filter(),
-            embedded={"yes": True, "no": False}.get(embedded),
+            embedded=_embedded(embedded),
         )  # fmt: skip
         place = read_cursor(cursor or None, str, str)
         most = int(view.ev.settings.server_page_mb * 1e6)
         found, more = await view.run(_page_in_time, listed, place, limit, most)
     except DeadlineExceeded:
-        return values | {"wrong": _TOO_LONG}
+        return values | {"problem": Problem(422, _TOO_LONG)}
     except (Problem, InvalidArgument) as error:
-        wrong = error.detail if isinstance(error, Problem) else str(error)
-        return values | {"wrong": wrong}
+        return values | {"problem": problem_of(error, view.caller)}
     following = None
     if more:
         end = make_cursor(found[-1].kind, found[-1].id)
@@ -81,6 +81,12 @@ async def records(
         following = link(view.request.scope, "records", **chosen, **asked, cursor=end)
     hidden = frozenset({"data"})
     return values | {"records": Table("records", found, hidden=hidden, more=following)}
+
+
+def _embedded(chosen: str) -> bool | None:
+    if chosen not in _EMBEDDED:
+        raise Problem(422, "embedded: must be yes, no or empty")
+    return _EMBEDDED[chosen]
 
 
 def _page_in_time(

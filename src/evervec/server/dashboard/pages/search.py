@@ -23,7 +23,7 @@ from evervec.server.dashboard.routing import Pages
 from evervec.server.dashboard.search_form import MOST_HITS, SearchForm
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import clipped
-from evervec.server.problems import Problem
+from evervec.server.problems import Problem, problem_of
 from evervec.server.view import ReaderView, View
 from evervec.stores.values import Collection
 
@@ -82,7 +82,7 @@ async def search(view: ReaderView) -> Values:
         "most_hits": MOST_HITS,
         "tenant": view.request.query_params.get("tenant"),
         "own_tenant": view.tenant,
-        "wrong": "",
+        "problem": None,
         "sides": [],
         "hits": Table("hits", []),
         "copies": [],
@@ -93,8 +93,7 @@ async def search(view: ReaderView) -> Values:
         asked = form.arguments()
         sides = await view.run(_search, view.ev, asked, form.other)
     except (Problem, InvalidArgument) as error:
-        wrong = error.detail if isinstance(error, Problem) else str(error)
-        return values | {"wrong": wrong}
+        return values | {"problem": problem_of(error, view.caller)}
     values["sides"] = sides
     values["hits"] = Table("hits", [_row(shown) for shown in sides[0].hits])
     values["copies"] = _copies(view, asked)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Query
 
 from evervec.facade import Evervec
+from evervec.model.records import Version
 from evervec.records.drafts import check_given
+from evervec.server.dashboard.pages.versions import read_counts, renew_counts
 from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages
@@ -53,7 +55,8 @@ class ShownTable:
     state: str
     trouble: str | None
     rows: int | None
-    embedded: int
+    embedded: int | None
+    """records with vectors; None until they are counted"""
     given: dict[str, str]
     """what was given to `attach`"""
 
@@ -61,13 +64,16 @@ class ShownTable:
 @router.page("/ui/tables", "tables.html")
 async def tables(view: ReaderView) -> Values:
     everything = view.everyone
-    found = await view.run(_shown, view.ev, None if everything else view.tenant, view.caller.role)
+    counts = await read_counts(view)
+    embedded = _embedded(counts[-1].value.versions) if counts else None
+    tenant = None if everything else view.tenant
+    found = await view.run(_shown, view.ev, tenant, view.caller.role, embedded)
     only = view.tenant if view.caller.role is Role.ADMIN and not everything else None
     return {
         "tables": Table("tables", found),
         "meanings": _MEANINGS,
         "tones": _TONES,
-        "tenant": None if everything else view.tenant,
+        "tenant": tenant,
         "one_tenant": only,
         "broken": [each.kind for each in found if each.state == "broken"],
     }
@@ -94,6 +100,7 @@ async def attach_again(view: AdminView, form: Form) -> Done:
     await _check_one(view, kind)
     async with view.audited("table.attach", f"{kind}, as {to}" if to else kind):
         await view.run(view.service.ev.attach_again, kind, to=to)
+    renew_counts(view)
     return Done(f"{kind} is attached again: workers compare all of its rows.", _home(view))
 
 
@@ -110,6 +117,7 @@ async def detach(view: AdminView, form: Form) -> Done:
         view.service.outlive(work)
         await asyncio.wait([work], timeout=_PATIENCE)
         deleted = work.result() if work.done() else None
+    renew_counts(view)
     notice = f"{kind} is detached; its records are being deleted, which takes a while."
     if deleted is not None:
         notice = f"{kind} is detached, and {deleted:,} records are deleted."
@@ -132,20 +140,28 @@ def _home(view: View) -> str:
     return link(view.request.scope, "tables")
 
 
-def _shown(ev: Evervec, tenant: str | None, role: Role) -> list[ShownTable]:
-    own: Counter[str] = Counter()
-    if tenant is not None:
-        for version in ev.versions():
-            own[version.kind] += version.items if version.state == "serving" else 0
+def _embedded(versions: Iterable[Version]) -> Counter[str]:
+    """Records with vectors, by kind."""
+    found: Counter[str] = Counter()
+    for version in versions:
+        found[version.kind] += version.items if version.state == "serving" else 0
+    return found
+
+
+def _shown(
+    ev: Evervec, tenant: str | None, role: Role, embedded: Counter[str] | None
+) -> list[ShownTable]:
     is_admin = role is Role.ADMIN
+    own = set() if tenant is None else set(ev.store.versions.kinds(tenant))
     return [
         ShownTable(
-            each.table if is_admin else each.kind, each.kind, each.state, _trouble(each, is_admin=is_admin),
-            each.rows if is_admin else None, each.embedded if tenant is None else own[each.kind],
+            each.table if is_admin else each.kind, each.kind, each.state,
+            _trouble(each, is_admin=is_admin), each.rows if is_admin else None,
+            None if embedded is None else embedded[each.kind],
             given_of(each.attachment) if is_admin else {},
         )
-        for each in ev.tables()
-        if tenant is None or _concerns(each.attachment, tenant, own.keys(), is_admin=is_admin)
+        for each in ev.attachments.tables(embedded or {})
+        if tenant is None or _concerns(each.attachment, tenant, own, is_admin=is_admin)
     ]  # fmt: skip
 
 

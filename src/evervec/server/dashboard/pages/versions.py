@@ -89,11 +89,10 @@ class Change:
 
 @router.page("/ui/versions", "versions.html")
 async def versions(view: ReaderView) -> Values:
-    measures: Measures = view.request.app.state.measures
     runs: Runs = view.request.app.state.runs
     everyone, is_admin = view.everyone, view.caller.role is Role.ADMIN
     collections = await view.run(_collections, view.ev, everyone)
-    counts = await measures.read(_key(view), partial(_count, view.ev, everyone, is_admin))
+    counts = await read_counts(view)
     rows = _rows(collections, counts)
     change = None
     if is_admin:
@@ -112,6 +111,19 @@ async def versions(view: ReaderView) -> Values:
         "tenant": view.request.query_params.get("tenant"),
         "own_tenant": view.tenant,
     }
+
+
+async def read_counts(view: View) -> list[Measured[Counted]]:
+    """What was counted of the versions that a caller sees, the latest last; empty until then."""
+    measures: Measures = view.request.app.state.measures
+    is_admin = view.caller.role is Role.ADMIN
+    return await measures.read(_key(view), partial(_count, view.ev, view.everyone, is_admin))
+
+
+def renew_counts(view: View) -> None:
+    """Count again when somebody next looks."""
+    measures: Measures = view.request.app.state.measures
+    measures.renew(_key(view))
 
 
 def _key(view: View) -> tuple[str, str | None, bool]:
@@ -217,7 +229,7 @@ async def begin(view: AdminView, form: Form) -> str:
 
     run = await runs.start(view, "begin", embedder, do, "migration.begin")
     runs.forget("comparison")
-    view.request.app.state.measures.renew(_key(view))
+    renew_counts(view)
     if run.ended_at is None:
         return "The model is being opened."
     return f"{run.value} is built beside the serving version; searches go on as before."
@@ -244,7 +256,7 @@ async def change_serving(view: AdminView, step: Step, form: Form) -> str:
     }
     async with view.audited(f"migration.{step}", migration.version):
         await view.run(steps[step])
-    view.request.app.state.measures.renew(_key(view))
+    renew_counts(view)
     return _DONE[step].format(migration.version)
 
 
