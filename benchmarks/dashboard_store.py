@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import gettempdir
@@ -45,6 +46,8 @@ def large_store(size: int) -> Path:
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
+    # each of the many refused texts would be a line among the results
+    logging.getLogger("evervec").setLevel(logging.CRITICAL)
     with evervec.open(path, embedder=Picky()) as ev:
         waiting = int(size * WAITING)
         for kind in KINDS:
