@@ -71,14 +71,18 @@ class Corpus:
     def vectors(self, numbers: Sequence[int]) -> Vectors:
         return np.stack([self.block(n // BLOCK)[1][n % BLOCK] for n in numbers])
 
-    def nearest(self, count: int, size: int, k: int) -> list[set[str]]:
-        """The ids of the `k` nearest of the first `size` records, for the first `count` queries."""
+    def nearest(self, count: int, size: int, k: int, shelves: Sequence[str] = ()) -> list[set[str]]:
+        """The ids of the `k` nearest of the first `size` records, for the first `count` queries;
+        with shelves, of the records on them."""
         asked = self.query_vectors[:count]
         best = np.full((count, k), -np.inf, np.float32)
         ids = np.zeros((count, k), np.int64)
         for place in range(-(-size // BLOCK)):
             scores = asked @ self._block(place)[1][: size - place * BLOCK].T
             numbers = np.arange(scores.shape[1]) + place * BLOCK
+            if shelves:
+                on = np.isin([shelf_of(n) for n in numbers.tolist()], shelves)
+                scores, numbers = scores[:, on], numbers[on]
             scores = np.concatenate([best, scores], axis=1)
             numbers = np.concatenate([ids, np.broadcast_to(numbers, (count, len(numbers)))], axis=1)
             top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
@@ -109,8 +113,12 @@ class Prepared:
 
 
 def shelf_of(number: int) -> str:
-    """A field by which a filter leaves one record of a hundred."""
+    """The field to filter by."""
     return f"shelf-{number % SHELVES}"
+
+
+FILTERS = {"filtered": [shelf_of(7)], "half": [shelf_of(n) for n in range(0, SHELVES, 2)]}
+"""shelves that one record of a hundred is on, and one of two"""
 
 
 def _stretch(words: list[str], where: float, length: int) -> list[str]:

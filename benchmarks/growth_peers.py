@@ -7,17 +7,18 @@ record changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 
-from benchmarks.growth_data import Corpus, Vectors
-from benchmarks.growth_ways import ASKED_SHELF, Ask, K, Way, postgres, used
+from benchmarks.growth_data import FILTERS, Corpus, Vectors
+from benchmarks.growth_ways import Ask, K, Way, postgres, used
 
 _BATCH = 256
 _COMMITS = 32
@@ -32,7 +33,7 @@ class Peer:
         self,
         corpus: Corpus,
         put: Callable[[Rows, Vectors], object],
-        ask: Callable[[Vectors, bool], list[str]],
+        ask: Callable[[Vectors, Sequence[str]], list[str]],
         settle: Callable[[int], object],
         disk: Callable[[], int],
         server: int | None = None,
@@ -43,11 +44,15 @@ class Peer:
         self._count = 0
         self.disk = disk
         self._server = server
-        vectors = corpus.query_vectors
         self.modes: Mapping[str, Ask] = {
-            "semantic": lambda number: ask(vectors[number], False),
-            "filtered": lambda number: ask(vectors[number], True),
+            mode: partial(self._asked, ask, shelves)
+            for mode, shelves in {"semantic": (), **FILTERS}.items()
         }
+
+    def _asked(
+        self, ask: Callable[[Vectors, Sequence[str]], list[str]], shelves: Sequence[str], query: int
+    ) -> list[str]:
+        return ask(self._corpus.query_vectors[query], shelves)
 
     def load(self, first: int, end: int) -> None:
         for begin in range(first, end, _BATCH):
@@ -86,10 +91,11 @@ def lancedb(corpus: Corpus, folder: Path) -> Iterator[Way]:
         if commits % _COMMITS == 0:
             table.optimize(cleanup_older_than=timedelta(milliseconds=1))
 
-    def ask(vector: Vectors, filtered: bool) -> list[str]:
+    def ask(vector: Vectors, shelves: Sequence[str]) -> list[str]:
         query = table.search(vector).distance_type("cosine").refine_factor(4)
-        if filtered:
-            query = query.where(f"shelf = '{ASKED_SHELF}'", prefilter=True)
+        if shelves:
+            wanted = ", ".join(map(repr, shelves))
+            query = query.where(f"shelf in ({wanted})", prefilter=True)
         return list(query.select(["id", "_distance"]).limit(K).to_arrow().column("id").to_pylist())
 
     def settle(count: int) -> None:
@@ -120,9 +126,9 @@ def qdrant(corpus: Corpus, folder: Path) -> Iterator[Way]:
         ]
         shard.update(edge.UpdateOperation.upsert_points(points))
 
-    def ask(vector: Vectors, filtered: bool) -> list[str]:
-        one: Any = edge.FieldCondition("shelf", match=edge.MatchValue(ASKED_SHELF))
-        where = edge.Filter(must=[one]) if filtered else None
+    def ask(vector: Vectors, shelves: Sequence[str]) -> list[str]:
+        one: Any = edge.FieldCondition("shelf", match=edge.MatchAny(list(shelves)))
+        where = edge.Filter(must=[one]) if shelves else None
         nearest: Any = edge.Query.Nearest(vector.tolist())
         request = edge.QueryRequest(K, query=nearest, filter=where, with_payload=["shelf"])
         return [str(point.id) for point in shard.query(request)]
@@ -151,10 +157,11 @@ def pgvector(corpus: Corpus, folder: Path) -> Iterator[Way]:
                         (row["id"], row["text"], row["metadata"]["shelf"], _text(vector))
                     )
 
-        def ask(vector: Vectors, filtered: bool) -> list[str]:
-            where = f"where shelf = '{ASKED_SHELF}' " if filtered else ""
+        def ask(vector: Vectors, shelves: Sequence[str]) -> list[str]:
+            where = "where shelf = any(%s) " if shelves else ""
             query = f"select id from notes {where}order by vector <=> %s::vector limit {K}"
-            return [str(id) for (id,) in conn.execute(query.encode(), (_text(vector),))]
+            given = [list(shelves)] if shelves else []
+            return [str(id) for (id,) in conn.execute(query.encode(), (*given, _text(vector)))]
 
         def settle(count: int) -> None:
             if count >= _ANN_ROWS:
@@ -189,8 +196,8 @@ def chroma(corpus: Corpus, folder: Path) -> Iterator[Way]:
             metadatas=[row["metadata"] for row in rows],
         )
 
-    def ask(vector: Vectors, filtered: bool) -> list[str]:
-        where = {"shelf": ASKED_SHELF} if filtered else None
+    def ask(vector: Vectors, shelves: Sequence[str]) -> list[str]:
+        where: Any = {"shelf": {"$in": list(shelves)}} if shelves else None
         found = notes.query(query_embeddings=vector[np.newaxis], n_results=K, where=where)
         return list(found["ids"][0])
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import growth_peers
-from benchmarks.growth_data import Corpus
+from benchmarks.growth_data import FILTERS, Corpus
 from benchmarks.growth_ways import Ask, K, Way, evervec_on, evervec_on_postgres, parent
 from benchmarks.rounds import percentiles, stopwatch
 
@@ -81,7 +81,9 @@ def _measure(
         found[mode], found[f"{mode}_cpu_ms"] = _asked(way, ask, len(corpus.queries))
     found["memory_mb"] = _memory(way) / 1e6
     found["disk_mb"] = way.disk() / 1e6
-    found["recall"] = _recall(way.modes, corpus, size)
+    found["recall"] = _recall(way.modes["semantic"], corpus, size)
+    for mode, shelves in FILTERS.items():
+        found[f"{mode}_recall"] = _recall(way.modes[mode], corpus, size, shelves)
     found["load_average"] = os.getloadavg()[0]
     return found
 
@@ -100,10 +102,10 @@ def _asked(way: Way, ask: Ask, queries: int) -> tuple[tuple[float, float], float
     return percentiles(spent), 1000 * (_processors(way) - before) / len(spent)
 
 
-def _recall(modes: Mapping[str, Ask], corpus: Corpus, size: int) -> float:
-    """The share of the nearest ten that semantic search finds."""
-    right = corpus.nearest(_RECALLED, size, K)
-    found = (set(modes["semantic"](number)) for number in range(_RECALLED))
+def _recall(ask: Ask, corpus: Corpus, size: int, shelves: Sequence[str] = ()) -> float:
+    """The share of the nearest ten that a search finds."""
+    right = corpus.nearest(_RECALLED, size, K, shelves)
+    found = (set(ask(number)) for number in range(_RECALLED))
     return sum(len(a & b) for a, b in zip(right, found, strict=True)) / (K * _RECALLED)
 
 

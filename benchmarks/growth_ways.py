@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import psycopg
 
 import evervec
-from benchmarks.growth_data import Corpus, Prepared, shelf_of
+from benchmarks.growth_data import FILTERS, Corpus, Prepared
 from benchmarks.postgres_server import database, server
 
 K = 10
-ASKED_SHELF = shelf_of(7)
 Ask = Callable[[int], list[str]]
 """the ids found for a query, by its number"""
 _BUILDERS = ("evervec-hnsw", "evervec-optimize", "evervec-fields")
@@ -53,12 +52,14 @@ class Evervec:
         self._server = server
         self.modes: Mapping[str, Ask] = {
             "semantic": self._asks("semantic"),
-            "filtered": self._asks("semantic", {"shelf": ASKED_SHELF}),
+            **{name: self._asks("semantic", shelves) for name, shelves in FILTERS.items()},
             "text": self._asks("text"),
             "hybrid": self._asks("hybrid"),
         }
 
-    def _asks(self, mode: str, filter: dict[str, Any] | None = None) -> Ask:
+    def _asks(self, mode: str, shelves: Sequence[str] = ()) -> Ask:
+        filter = {"shelf": list(shelves)} if shelves else None
+
         def ask(number: int) -> list[str]:
             query = self._corpus.queries[number]
             return [hit.id for hit in self._ev.search(query, K, mode=mode, filter=filter)]
