@@ -60,11 +60,12 @@ chaos: $(VENV)/.dev  ## break fleets of processes at random, and judge what is l
 docs: $(VENV)/.dev  ## build the documentation site, in site/
 	@PYTHONPATH=docs $(BIN)/python -m docsite
 
-check: $(VENV)/.dev  ## lint (security too), format, types and layers
+check: $(VENV)/.dev  ## lint, format, types, layers and security
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/bandit --quiet --recursive --severity-level medium --configfile pyproject.toml src
 
 screenshots: $(VENV)/.dev  ## take pictures of the dashboard, in docs/pictures/
 	@PYTHONPATH=tests $(BIN)/python -m support.screenshots $(ARGS)

@@ -50,7 +50,7 @@ _LOADED = 0
 """the number of the answer that is sent once the model is loaded: no rows, of its dimensions"""
 _PIPE = 65_000
 """bytes of a message that goes through the pipe itself"""
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108
+_IN_MEMORY = Path("/dev/shm")  # nosec B108
 """where a private folder is made, if the system has it"""
 _SLICE = 0.0001
 _PATIENCE = 5.0
