@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ WORD = "tea"
 LARGE = {f"f{n}": n for n in range(VALUES)}
 KIND = f"kind {WORD}"
 STREAM, HTML = {"accept": "text/event-stream"}, {"accept": "text/html"}
+LINES = {"content-type": "application/x-ndjson"}
 
 
 @dataclass
@@ -47,7 +49,9 @@ class Furnished:
     values: dict[str, object]
 
     def ask(self, method: str, address: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
-        content = b"" if body is None else json.dumps(body).encode()
+        content = body if isinstance(body, bytes) else b""
+        if body is not None and not content:
+            content = json.dumps(body).encode()
         return self.runner.run(ask(self.app, method, address, self.key, content, **headers))
 
 
@@ -172,6 +176,29 @@ def test_a_tool(large: Furnished, tool: str, arguments: dict[str, Any]) -> None:
     headers = {"accept": accept, "mcp-protocol-version": "2025-11-25"}
     found = assert_not_held(large, "POST", "/mcp", body, **headers)
     assert b'"isError":true' not in found
+
+
+@pytest.mark.parametrize("line", [b"\n", b" \n"], ids=repr)
+def test_a_batch_of_empty_lines(large: Furnished, line: bytes) -> None:
+    """A megabyte has a million of them."""
+    assert_not_held(large, "POST", "/v1/records/batch", line * (8_000_000 // len(line)), **LINES)
+
+
+def test_a_long_record_is_made_in_a_thread(
+    large: Furnished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a kind with a model, this is code of the application."""
+    threads, draft = list[int](), Evervec.draft
+
+    def drafted(*given: Any) -> Any:
+        threads.append(get_ident())
+        return draft(*given)
+
+    monkeypatch.setattr(Evervec, "draft", drafted)
+    record = {"kind": "drafted", "id": "1", "text": "tea " * 10_000}
+    assert large.ask("POST", "/v1/records", record)[0] == 202
+    assert get_ident() not in threads
+    assert len(threads) == 1
 
 
 # what they are bounded by

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -39,11 +39,16 @@ class Batcher(Generic[Asked, Answer]):
         do: Callable[[Sequence[Asked]], Sequence[Answer] | Sequence[Answer | Exception]],
         most: int = 256,
         outcome: Outcome = outcome,
+        size_of: Callable[[Asked], int] = lambda _: 0,
+        most_size: int = 0,
     ) -> None:
-        """`outcome`: how callers await their results."""
+        """`outcome`: how callers await their results. `size_of` and `most_size`: a call takes the
+        item that waits longest, and others that together are not larger."""
         self._do = do
         self._outcome = outcome
         self._most = most
+        self._size_of = size_of
+        self._most_size = most_size
         self._waiting: dict[asyncio.Future[Answer], Asked] = {}
         self._under_way = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -67,7 +72,7 @@ class Batcher(Generic[Asked, Answer]):
 
     def _go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass the waiting items to the thread, up to `most`."""
-        group = list(islice(self._waiting, self._most))
+        group = list(islice(self._fitting(), self._most))
         questions = [self._waiting.pop(answer) for answer in group]
 
         def work() -> None:
@@ -81,6 +86,16 @@ class Batcher(Generic[Asked, Answer]):
 
         self._under_way = True
         self._orders.put(work)
+
+    def _fitting(self) -> Iterator[asyncio.Future[Answer]]:
+        """The waiting items that one call may take: the oldest, however large it is, and others.
+        So small items pass large ones, and each call has one large item at most."""
+        size = 0
+        for place, (answer, asked) in enumerate(self._waiting.items()):
+            own = self._size_of(asked) if place else 0
+            if size + own <= self._most_size:
+                size += own
+                yield answer
 
     def _answer(
         self,

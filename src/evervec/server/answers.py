@@ -14,12 +14,22 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from itertools import islice, pairwise
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    TypeAdapter,
+    create_model,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 from starlette.responses import Response
 
 from evervec.model.deadlines import check
@@ -40,6 +50,8 @@ More = Annotated[
 Data = Annotated[Any, PlainSerializer(plain_data, return_type=Any)]
 """the object of a record"""
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
+_MOST_FIELDS = 100
+"""of an object in a body; each that is unknown would be an error of its own"""
 _IN_JSON = {"None": "null", "False": "false"}
 _TAG = re.compile(r'"(\d{1,19})"')
 
@@ -48,6 +60,32 @@ class Given(BaseModel):
     """A request body; unknown fields are rejected, to catch typos."""
 
     model_config = ConfigDict(extra="forbid", strict=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_count(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > _MOST_FIELDS:
+            raise PydanticCustomError(
+                "too_many_fields",
+                "has {count} fields, most of which are unknown: see /docs",
+                {"count": len(given)},
+            )
+        return given
+
+
+@dataclass(frozen=True)
+class _FirstError:
+    """Ends the validation of a list at its first error: thousands would take long to describe."""
+
+    def __get_pydantic_core_schema__(self, type: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        made = handler(type)
+        made["fail_fast"] = True  # type: ignore[typeddict-unknown-key]
+        return made
+
+
+Item = TypeVar("Item")
+Items = Annotated[list[Item], _FirstError()]
+"""a list in a body"""
 
 
 class Shown(BaseModel):

@@ -50,6 +50,8 @@ _OWN_THREADS = 4
 """for the service itself: keys, limits, maintenance"""
 _PUSHED = ""
 """used as tenant for pushed jobs; no tenant has this name"""
+_SAVED_AT_ONCE = 1_000_000
+"""characters of texts that are saved in one turn: others wait meanwhile"""
 _SAVE_USES_SECONDS = 30.0
 _PURGE_SECONDS = 3600.0
 
@@ -79,7 +81,10 @@ class Service:
         """requests in progress"""
         self.in_progress: Counter[str] = Counter()
         """their number by tenant"""
-        self.save = Batcher("save", self._save_all, outcome=within_request)
+        self.save = Batcher(
+            "save", self._save_all, outcome=within_request,
+            size_of=lambda asked: len(asked.draft.text), most_size=_SAVED_AT_ONCE,
+        )  # fmt: skip
         self.audit = AuditWriter(ev.store, ev.settings)
         self.revocations = Revocations(self.keys, self.calls)
         self.verifications = Verifications(self)

@@ -19,6 +19,7 @@ from evervec.model.basics import make_cursor
 from evervec.server.answers import (
     MOST_AT_ONCE,
     Given,
+    Items,
     More,
     Shown,
     answer,
@@ -98,7 +99,7 @@ class TokenIn(Given):
     tenant: str | None = Field(
         None, min_length=1, description="only for platform admins; default: the key's tenant"
     )
-    kinds: list[str] | None = Field(
+    kinds: Items[str] | None = Field(
         None, min_length=1, max_length=100,
         description="the kinds that it gives access to; null: all",
     )  # fmt: skip

@@ -26,6 +26,7 @@ from evervec.server.answers import (
     BigInt,
     Data,
     Given,
+    Items,
     Json,
     More,
     Shown,
@@ -62,7 +63,7 @@ class RecordVectorsIn(Given):
     """Vectors that the caller made: one for each chunk of the record."""
 
     model: str = Field(min_length=1, description="must be the model that serves searches")
-    vectors: list[list[float] | str] = Field(
+    vectors: Items[Items[float] | str] = Field(
         min_length=1, description="each as numbers, or as base64 of little-endian 32-bit floats"
     )
 
@@ -213,17 +214,18 @@ async def add_record(request: Request) -> Response:
     headers = headers_of(request.scope)
     settings = view.service.ev.settings
     source = await request.body()
-    if len(source) < LARGE_BODY:
-        body = read_record(RecordIn, source, settings)
-    else:
+    is_large = len(source) >= LARGE_BODY
+    if is_large:
         body = await view.run(read_record, RecordIn, source, settings)
+    else:
+        body = read_record(RecordIn, source, settings)
     view.check_kind(body.kind)
     name = checked_name(headers.get("idempotency-key"))
 
     async def do() -> Response:
         if body.id is None and name is not None:
             body.id = derived_id(view, body.kind, name)
-        draft = draft_of(view.ev, body)
+        draft = await view.run(draft_of, view.ev, body) if is_large else draft_of(view.ev, body)
         if_match = headers.get("if-match")
         draft.if_seq = asked_seq(if_match)
         if if_match is not None and draft.if_seq is None:

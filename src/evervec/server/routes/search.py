@@ -19,6 +19,7 @@ from evervec.server.answers import (
     MOST_AT_ONCE,
     Data,
     Given,
+    Items,
     Json,
     Shown,
     answer,
@@ -46,10 +47,10 @@ class SearchIn(Given):
 
     query: str | None = Field(None, min_length=1)
     k: int = Field(10, ge=1, le=MOST_AT_ONCE)
-    vector: list[float] | None = Field(
+    vector: Items[float] | None = Field(
         None, min_length=1, description="search by this vector, instead of the query's"
     )
-    kind: str | list[str] | None = Field(None, min_length=1, description="one or several")
+    kind: str | Items[str] | None = Field(None, min_length=1, description="one or several")
     mode: Literal["hybrid", "semantic", "text"] = "hybrid"
     filter: Json | None = Field(None, examples=[{"topic": "plants", "year": {"gte": 2020}}])
     after: TicketIn | None = Field(None, description="search only when this change is in the index")
@@ -65,7 +66,7 @@ class SearchIn(Given):
     diversity: float | None = Field(
         None, ge=0, le=1, description="how much hits should differ from each other"
     )
-    fields: list[Literal["title", "text", "metadata", "data"]] | None = Field(
+    fields: Items[Literal["title", "text", "metadata", "data"]] | None = Field(
         None, description="the parts of a hit to return; all if not given"
     )
     rerank: bool | None = Field(

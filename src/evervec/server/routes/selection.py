@@ -14,7 +14,7 @@ from evervec.model.job_filters import JobFilter
 from evervec.model.jobs import Status
 from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.access import Caller
-from evervec.server.answers import MOST_AT_ONCE, BigInt, Given, Shown, answer
+from evervec.server.answers import MOST_AT_ONCE, BigInt, Given, Items, Shown, answer
 from evervec.server.idempotency import IdempotencyKey, once
 from evervec.server.keys import Role
 from evervec.server.problems import Problem, redacted
@@ -31,7 +31,7 @@ _FAR = 1e10
 class JobFilterIn(Given):
     """Which jobs. All conditions have to be met; null: any."""
 
-    status: list[Status] = Field([], description="one or several; empty: any", max_length=4)
+    status: Items[Status] = Field([], description="one or several; empty: any", max_length=4)
     kind: str | None = Field(None, min_length=1, max_length=_LONGEST)
     prefix: str | None = Field(
         None, min_length=1, max_length=_LONGEST, description="how the record's id begins"

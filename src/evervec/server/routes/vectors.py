@@ -14,7 +14,7 @@ from evervec.model.deadlines import check
 from evervec.model.records import ChunkVector
 from evervec.records.drafts import check_name, existing_ids
 from evervec.search.vectors import VectorReader
-from evervec.server.answers import Given, Shown
+from evervec.server.answers import Given, Items, Shown
 from evervec.server.router import Routes
 from evervec.server.view import KindReaderView
 
@@ -34,7 +34,7 @@ class VectorsIn(Given):
     )
 
     kind: str = Field(min_length=1)
-    ids: list[str | int] = Field(min_length=1, max_length=MOST_VECTORS)
+    ids: Items[str | int] = Field(min_length=1, max_length=MOST_VECTORS)
 
 
 class ChunkVectorOut(Shown):

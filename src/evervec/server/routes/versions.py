@@ -15,7 +15,7 @@ from evervec.model.findings import Tally, VerifyReport
 from evervec.model.records import Version
 from evervec.model.reports import MigrationStatus
 from evervec.model.verification import repair_target
-from evervec.server.answers import Given, Shown, answer, shows
+from evervec.server.answers import Given, Items, Shown, answer, shows
 from evervec.server.keys import Role
 from evervec.server.problems import Problem
 from evervec.server.router import Routes
@@ -42,7 +42,7 @@ class VerifyIn(Given):
     repair: bool = False
     quick: bool = False
     kind: str | None = Field(default=None, description="check only this kind")
-    faults: list[str] | None = Field(
+    faults: Items[str] | None = Field(
         default=None, max_length=10, description="repair only records with one of these faults"
     )
 
