@@ -44,6 +44,8 @@ router = Routes("records")
 _NDJSON = {LINES, "application/ndjson", "application/jsonl", "application/json-lines"}
 _LINES = {"type": "string", "format": "ndjson"}
 _dump = TypeAdapter(Ticket).dump_json
+_MANY_LINES = 5000
+"""lines that are split in a thread: a megabyte can have a million"""
 
 
 class LineIn(RecordIn):
@@ -189,17 +191,20 @@ class _Batch:
         rest = bytearray()  # the beginning of an incomplete line
         most = self._settings.add_batch
         while (taken := await body.take(len(rest))) is not None:
-            first, *whole = taken.split(b"\n")
-            rest += first
-            if whole:
-                last = whole.pop()
-                whole.insert(0, bytes(rest))
-                rest = bytearray(last)
-            if len(rest) > self._longest:
-                whole.append(bytes(rest))
-            elif len(rest) > FREE_BYTES:
+            rest.extend(taken)
+            end = 1 + rest.rfind(b"\n", len(rest) - len(taken))
+            if len(rest) - end > self._longest:
+                end = len(rest)
+            elif len(rest) - end > FREE_BYTES:
                 body.check_room()
-            lines = [line for line in whole if line and not line.isspace()]
+            if not end:
+                continue
+            whole = bytes(rest[:end])
+            del rest[:end]
+            if whole.count(b"\n") > _MANY_LINES:
+                lines = await self._view.run(_split, whole)
+            else:
+                lines = _split(whole)
             for start in range(0, len(lines), most):
                 yield lines[start : start + most]
         if rest and not rest.isspace() and not body.is_too_long and body.problem is None:
@@ -254,6 +259,11 @@ class _Batch:
         return Problem(
             found.status_code, detail, type=found.type, headers=found.headers, position=position
         )
+
+
+def _split(whole: bytes) -> list[bytes]:
+    """The lines that are not empty."""
+    return [line for line in whole.split(b"\n") if line and not line.isspace()]
 
 
 def _runs(drafts: list[tuple[str, Draft]]) -> Iterator[tuple[str, list[Draft]]]:
