@@ -349,6 +349,21 @@ def test_no_connection_becomes_a_web_socket(made: Make) -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     with closing(connect(made(), GET + upgrade + b"Sec-WebSocket-Key: eA==\r\n\r\n")) as conn:
         assert one_answer(conn).startswith(b"HTTP/1.1 200")
+        assert conn.recv(1) == b""  # what follows would be in another protocol
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: %d", b"Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("method", [b"POST", b"CONNECT"])
+def test_a_body_after_an_upgrade_is_no_request(made: Make, method: bytes, length: bytes) -> None:
+    """A proxy that passes it on as a body would give the second answer to another client."""
+    hidden = GET + b"\r\n"
+    length = length.replace(b"%d", str(len(hidden)).encode())
+    head = POST.replace(b"POST", method) + b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+    with closing(connect(made(), head + length + b"\r\n\r\n")) as conn:
+        assert one_answer(conn).startswith(b"HTTP/1.1 400")
+        with suppress(OSError):
+            conn.sendall(hidden)
+            assert conn.recv(1) == b""
 
 
 def test_an_ipv6_client_is_its_network() -> None:

@@ -118,7 +118,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._check_head()
+        upgrades = self.parser.should_upgrade()
+        if upgrades:
+            self._check_upgrade()
         super().on_headers_complete()
+        if upgrades:
+            self.cycle.keep_alive = False
         self.headers = []  # trailers are not the request's headers
         self._unparsed = self._chunks = self._bytes = 0
         self._seconds_left = self._settings.server_body_seconds
@@ -185,6 +190,16 @@ class BoundedProtocol(HttpToolsProtocol):
         elif len(self.pipeline) >= _MOST_PIPELINED:
             self._refusal = Problem(400, "too many pipelined requests: wait for the responses")
         if self._refusal:
+            raise Refused
+
+    def _check_upgrade(self) -> None:
+        """Refuse a body after `Upgrade` or CONNECT: the parser would take it for the next request,
+        which a proxy before the service has not seen."""
+        fields = dict(self.headers)
+        if b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0":
+            self._refusal = Problem(
+                400, "a request with a body cannot change the protocol: send it without Upgrade"
+            )
             raise Refused
 
     def _head_too_large(self) -> Problem:
