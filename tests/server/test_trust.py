@@ -14,8 +14,10 @@ from starlette.testclient import TestClient
 import evervec
 from evervec import Evervec, SettingsError
 from evervec.server.app import make_app
+from evervec.server.keys import Keys
 from evervec.server.origin import Proxies, is_local, is_mounted, own_address
 from evervec.server.requests import Scope
+from support.looptime import ask, running
 from support.service import Serve, Served
 
 HERE = {"host": "127.0.0.1:8080"}
@@ -233,3 +235,13 @@ def test_the_own_address_is_the_sockets() -> None:
     assert own_address(scope(server=("evil.example", 80))) is None
     assert own_address(scope(server=("/run/socket", None))) is None
     assert own_address(scope(server=None)) is None
+
+
+@pytest.mark.parametrize("path", ["/v1/queue/stats/", "/healthz/", "/ui/jobs/"])
+def test_no_answer_leads_to_the_host_that_a_request_names(ev: Evervec, path: str) -> None:
+    """Nor to `http`, where a proxy ended TLS: a client would send its key there."""
+    key = Keys(ev.store).create("default", "a", "reader").key
+    app = make_app(ev)
+    with running(app) as runner:
+        status, _ = runner.run(ask(app, "GET", path, key, host="elsewhere"))
+    assert status == 404

@@ -72,6 +72,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
         openapi_url=None,  # `routes.docs` has it
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would name the host and scheme that the request names
         lifespan=background.lifespan,
         # names that generated clients have for the operations
         generate_unique_id_function=lambda route: route.name,
