@@ -1,9 +1,17 @@
 """The head of a response travels with its body, and no byte is lost or out of order."""
 
 import asyncio
+import errno
 from typing import Any
 
+import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from evervec.server.connections import Connections
+from evervec.server.protocol import BoundedProtocol
 from evervec.server.transport import JoiningTransport
+from evervec.settings import Settings
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
 
@@ -19,6 +27,11 @@ class Wire:
 
     def writelines(self, parts: Any) -> None:
         self.sent.append(b"".join(parts))
+
+    is_gone = False
+
+    def is_closing(self) -> bool:
+        return self.is_gone
 
     def close(self) -> None:
         self.sent.append(b"closed")
@@ -122,3 +135,61 @@ def test_a_client_receives_all_of_a_large_response() -> None:
     body = bytes(range(256)) * 20_000
     assert asyncio.run(send(HEAD, body)) == HEAD + body
     assert asyncio.run(send(HEAD)) == HEAD
+
+
+def test_nothing_is_sent_to_a_client_that_has_gone() -> None:
+    """Some event loops raise an error then."""
+    transport, wire, loop = pair()
+    transport.write(HEAD)
+    wire.is_gone = True
+    loop.turn()
+    for part in (HEAD, b"body", b"more"):
+        transport.write(part)
+        loop.turn()
+    assert wire.sent == []
+
+
+class Peer:
+    """A socket whose peer has gone, or the one of a proxy on this machine."""
+
+    def __init__(self, own: object) -> None:
+        self._own = own
+
+    def getsockname(self) -> object:
+        return self._own
+
+    def getpeername(self) -> object:
+        if isinstance(self._own, tuple):
+            raise OSError(errno.ENOTCONN, "it has gone")
+        return ""
+
+
+class Accepted(Wire):
+    """The transport of a new connection."""
+
+    def __init__(self, own: object) -> None:
+        super().__init__()
+        self._socket = Peer(own)
+
+    def get_extra_info(self, name: str) -> object:
+        return self._socket if name == "socket" else None
+
+
+@pytest.mark.parametrize(("own", "admitted"), [(("127.0.0.1", 80), 0), ("/run/evervec.sock", 1)])
+def test_a_connection_without_an_address_is_of_a_client_that_has_gone(
+    own: object, admitted: int
+) -> None:
+    """Who resets connections at once would else pass the limits of clients. A UNIX socket has no
+    addresses either."""
+    connections, wire = Connections(Settings()), Accepted(own)
+
+    async def connect() -> None:
+        protocol = BoundedProtocol(
+            connections, Settings(), config=Config(None, loop="none"),  # type: ignore[arg-type]
+            server_state=ServerState(), app_state={},
+        )  # fmt: skip
+        protocol.connection_made(wire)  # type: ignore[arg-type]
+
+    asyncio.run(connect())
+    assert len(connections) == admitted
+    assert (b"aborted" in wire.sent) is (not admitted)

@@ -63,10 +63,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.transport = cast("asyncio.Transport", JoiningTransport(transport, self.loop))
+        if self._is_gone():  # nobody would be counted for its request
+            transport.abort()
+            return
         refusal = self._connections.admit(self, self.client[0] if self.client else None)
         if refusal:
             self._answer(refusal)
             transport.close()
+
+    def _is_gone(self) -> bool:
+        """Whether the client of a TCP connection has reset it already: it has no address then."""
+        return self.client is None and self.server is not None and self.server[1] is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.remove(self)

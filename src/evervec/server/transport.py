@@ -24,7 +24,10 @@ class JoiningTransport:
         self._later: asyncio.Handle | None = None
 
     def write(self, data: bytes) -> None:
-        """Send data; a body that looks like a head is only sent a moment later."""
+        """Send data; a body that looks like a head is only sent a moment later. To a client that has
+        gone nothing is sent: the loop is about to say so."""
+        if self._transport.is_closing():
+            return
         if self._head:
             head, self._head = self._head, b""
             self._cancel()
@@ -43,8 +46,8 @@ class JoiningTransport:
     def _flush(self) -> None:
         """Send a head whose body has not come."""
         self._cancel()
-        if self._head:
-            head, self._head = self._head, b""
+        head, self._head = self._head, b""
+        if head and not self._transport.is_closing():
             self._transport.write(head)
 
     def get_write_buffer_size(self) -> int:
