@@ -139,6 +139,9 @@ def test_the_client_is_the_last_address_that_no_trusted_proxy_has() -> None:
     assert client("10.1.2.3", "198.51.100.1, unknown") == "10.1.2.3"
     assert client("10.1.2.3", "10.0.0.9") == "10.0.0.9"
     assert client(None, "198.51.100.1") == ""
+    assert client("10.1.2.3", "1.2.3.4, 198.51.100.1:5060") == "198.51.100.1"
+    assert client("10.1.2.3", "[2001:db8::1]:5060, 10.0.0.9:80") == "2001:db8::1"
+    assert client("10.1.2.3", "198.51.100.1:x:y]") == "10.1.2.3"
 
 
 def test_a_proxy_that_is_no_address_is_refused_when_the_service_starts(ev: Evervec) -> None:

@@ -41,14 +41,14 @@ class Proxies:
     def client_of(self, scope: Scope) -> str:
         """The client's address: the peer's, unless that is a trusted proxy. Each proxy appends its
         peer to X-Forwarded-For, so the last address that is not a trusted proxy is the client's;
-        the addresses before it may be forged."""
+        the addresses before it may be forged. Some proxies append its port, too."""
         peer = _peer(scope)
         if not self.trust(peer):
             return peer
         hops = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
         client = peer
         for hop in reversed(hops):
-            found = _address(hop.strip())
+            found = _address(hop.strip()) or _address(_host_of(f"//{hop.strip()}"))
             if found is None:
                 break
             client = str(found)
