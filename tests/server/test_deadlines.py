@@ -17,6 +17,7 @@ import evervec
 from evervec import Evervec
 from evervec.server import deadlines
 from evervec.server.background import Drain
+from evervec.server.dashboard.paths import SIGN_IN
 from support.processes import until
 from support.service import Serve, Served
 from support.world import PATIENCE
@@ -363,3 +364,14 @@ def test_a_service_that_stops_waits_for_no_body(slow: Served) -> None:
         loop = slow.app.state.background._tasks[0].get_loop()
         loop.call_soon_threadsafe(service.abort_requests)
         assert answered(conn).startswith(b"HTTP/1.1 503")
+
+
+@pytest.mark.parametrize("path", [SIGN_IN, "/ui/records", "/"])
+def test_a_page_says_that_its_deadline_is_over(
+    slow: Served, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a key too: an error for each such request would fill the log."""
+    headers = {"Request-Timeout": "5e-324", "Accept": "text/html"}
+    ended = slow.http().get(path, headers=headers)
+    assert (ended.status_code, "deadline" in ended.text) == (504, True)
+    assert "failed" not in caplog.text

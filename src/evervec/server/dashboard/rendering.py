@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from evervec.model.basics import as_datetime
-from evervec.model.deadlines import check
+from evervec.model.deadlines import bounded, check
 from evervec.runtime.release import release
 from evervec.server.access import Caller
 from evervec.server.dashboard import charts, words
@@ -158,6 +158,7 @@ def error_page(scope: Scope, problem: Problem) -> Response:
         "request_id": scope.get("request_id", ""),
         "back": form_address(scope),
     }
-    response = page("error.html", scope, scope.get("caller"), values, problem.status_code)
+    with bounded(None):  # it says so, too, when the deadline is over
+        response = page("error.html", scope, scope.get("caller"), values, problem.status_code)
     response.headers.update(problem.headers or {})
     return response
