@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -42,13 +43,15 @@ class Batcher(Generic[Asked, Answer]):
         size_of: Callable[[Asked], int] = lambda _: 0,
         most_size: int = 0,
     ) -> None:
-        """`outcome`: how callers await their results. `size_of` and `most_size`: a call takes the
-        item that waits longest, and others that together are not larger."""
+        """`outcome`: how callers await their results. `size_of` and `most_size`: the items
+        of a call are together no larger, but for one that is larger by itself."""
         self._do = do
         self._outcome = outcome
         self._most = most
         self._size_of = size_of
         self._most_size = most_size
+        self._was_large = False
+        """whether the last call was of a large item"""
         self._waiting: dict[asyncio.Future[Answer], Asked] = {}
         self._under_way = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -72,7 +75,7 @@ class Batcher(Generic[Asked, Answer]):
 
     def _go(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass the waiting items to the thread, up to `most`."""
-        group = list(islice(self._fitting(), self._most))
+        group = self._next()
         questions = [self._waiting.pop(answer) for answer in group]
 
         def work() -> None:
@@ -87,15 +90,19 @@ class Batcher(Generic[Asked, Answer]):
         self._under_way = True
         self._orders.put(work)
 
-    def _fitting(self) -> Iterator[asyncio.Future[Answer]]:
-        """The waiting items that one call may take: the oldest, however large it is, and others.
-        So small items pass large ones, and each call has one large item at most."""
-        size = 0
-        for place, (answer, asked) in enumerate(self._waiting.items()):
-            own = self._size_of(asked) if place else 0
-            if size + own <= self._most_size:
-                size += own
-                yield answer
+    def _next(self) -> list[asyncio.Future[Answer]]:
+        """The waiting items that one call takes, the oldest first. A large item has a call to
+        itself, and small ones that wait behind it have the next."""
+        if not self._most_size:
+            return list(islice(self._waiting, self._most))
+        sizes = {answer: self._size_of(asked) for answer, asked in self._waiting.items()}
+        small = [answer for answer, size in sizes.items() if size <= self._most_size]
+        oldest = next(iter(sizes))
+        self._was_large = sizes[oldest] > self._most_size and not (self._was_large and small)
+        if self._was_large:
+            return [oldest]
+        total = list(accumulate(sizes[answer] for answer in small))
+        return small[: min(self._most, bisect_right(total, self._most_size))]
 
     def _answer(
         self,
