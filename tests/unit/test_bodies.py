@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from evervec.server import app
+import evervec.server.app  # noqa: F401 - declares all shapes
 from evervec.server.answers import Given
 from evervec.server.routes.records import RecordIn
 from evervec.server.routes.search import SearchIn
@@ -14,8 +14,6 @@ from evervec.server.routes.vectors import VectorsIn
 
 MANY = 5000
 UNKNOWN = {f"f{n}": n for n in range(MANY)}
-
-assert app
 
 
 def shapes(of: type[BaseModel] = Given) -> Iterator[type[BaseModel]]:
@@ -26,7 +24,7 @@ def shapes(of: type[BaseModel] = Given) -> Iterator[type[BaseModel]]:
 
 @pytest.mark.parametrize("shape", sorted(set(shapes()), key=str), ids=lambda s: s.__name__)
 def test_unknown_fields_are_one_error(shape: type[BaseModel]) -> None:
-    with pytest.raises(ValidationError, match="has 5000 fields") as raised:
+    with pytest.raises(ValidationError, match="has 5,000 fields") as raised:
         shape.model_validate(UNKNOWN)
     assert raised.value.error_count() == 1
 

@@ -68,7 +68,7 @@ class Given(BaseModel):
             raise PydanticCustomError(
                 "too_many_fields",
                 "has {count} fields, most of which are unknown: see /docs",
-                {"count": len(given)},
+                {"count": f"{len(given):,}"},
             )
         return given
 
@@ -78,9 +78,10 @@ class _FirstError:
     """Ends the validation of a list at its first error: thousands would take long to describe."""
 
     def __get_pydantic_core_schema__(self, type: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        made = handler(type)
-        made["fail_fast"] = True  # type: ignore[typeddict-unknown-key]
-        return made
+        made: Any = handler(type)
+        made["fail_fast"] = True
+        found: CoreSchema = made
+        return found
 
 
 Item = TypeVar("Item")
