@@ -23,6 +23,7 @@ from evervec import (
     JobFailed,
     Kind,
     StoreError,
+    Ticket,
     WaitTimeout,
 )
 from support.processes import until
@@ -115,6 +116,36 @@ def test_adds_of_many_tasks_are_saved_together(run: Run, monkeypatch: pytest.Mon
     run(test)
 
 
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, StopIteration, GeneratorExit])
+def test_whatever_a_kind_raises_fails_its_own_record_alone(
+    run: Run, raised: type[BaseException]
+) -> None:
+    def text(data: Any) -> str:
+        if data["text"] == "bad":
+            raise raised
+        return str(data["text"])
+
+    async def test(ev: AsyncEvervec) -> None:
+        await ev.register(Kind(KIND, text=text))
+        adds = [ev.add(KIND, {"text": text}) for text in ("one", "bad", "two")]
+        one, bad, two = await asyncio.gather(*adds, return_exceptions=True)
+        assert isinstance(one, Ticket)
+        assert isinstance(bad, BaseException)
+        assert isinstance(two, Ticket)
+        assert (await ev.add(KIND, {"text": "three"})).is_new  # the thread is still there
+        assert await ev.count() == 3
+
+    run(test)
+
+
+def test_an_add_that_is_not_accepted_has_nothing_to_wait_for(run: Run) -> None:
+    async def test(ev: AsyncEvervec) -> None:
+        await ev.add(KIND, "text", id="1")
+        assert not (await ev.add(KIND, "other", id="1", if_seq=0, wait=60)).accepted
+
+    run(test)
+
+
 def test_waiting_tasks_hold_no_thread(run: Run) -> None:
     async def test(ev: AsyncEvervec) -> None:
         tickets = [ticket async for ticket in ev.add_many(KIND, (f"text {n}" for n in range(300)))]
@@ -168,6 +199,23 @@ def test_a_slow_embedder_of_queries_delays_no_other_call(run: Run, file_world: W
         found = await asyncio.gather(*searches)
         assert {(hits.via, hits[0].id) for hits in found} == {("hybrid", "1")}
         assert len(file_world.embedder.calls) == 41
+
+    run(test)
+
+
+def test_a_query_is_embedded_only_by_the_model_of_the_searched_version(
+    run: Run, file_world: World
+) -> None:
+    async def test(ev: AsyncEvervec) -> None:
+        await ev.add(KIND, "tea grows on hills", id="1")
+        await ev.process_all()
+        migration = await ev.migrate("hashing:32", version="next")
+        await ev.process_all()
+        before = len(file_world.embedder.calls)
+        hits = await ev.search("tea", version="next")
+        assert (hits.version, hits[0].id) == ("next", "1")
+        assert len(file_world.embedder.calls) == before
+        await migration.cancel()
 
     run(test)
 

@@ -48,6 +48,18 @@ def test_pages_above_a_threshold_leave_nothing_out(mixed: World, mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_page_is_in_order_although_a_deeper_search_finds_better_hits(
+    mixed: World, mode: str
+) -> None:
+    pages = [mixed.ev.search("alpha beta", 10, mode=mode, offset=n) for n in range(5, 150, 10)]
+    assert len({hit.id for page in pages for hit in page}) == 145
+    assert [hit.relevance for hit in pages[5]] == sorted(
+        (hit.relevance for hit in pages[5]), reverse=True
+    )
+    assert pages[5][0].relevance > pages[5][-1].relevance
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_groups_above_a_threshold_are_found(mixed: World, mode: str) -> None:
     mixed.ev.add(KIND, "alpha beta", id="last", metadata={"author": "a"})
     work(mixed.ev)

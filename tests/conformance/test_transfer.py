@@ -260,8 +260,15 @@ def test_files_that_are_not_exports_are_refused(world: World, tmp_path: Path) ->
         pq.write_table(table, path)
 
     ev.delete(KIND, "1")
+    (chunk,) = good["chunks"][0].as_py()
     for columns, message in (
-        ({"vectors": [[float("nan")] * 64]}, "not finite"),
+        ({"vectors": [[float("nan")] * 64]}, "position 0: vectors: .* not of length one"),
+        ({"vectors": [[0.0] * 64]}, "not of length one"),
+        ({"vectors": [[1.0] * 64]}, "not of length one"),
+        ({"chunks": [None]}, "do not fit the chunks"),
+        ({"chunks": [chunk | {"hash": b"short"}]}, "do not fit the chunks"),
+        ({"kind": None}, "position 0: kind: must be text"),
+        ({"id": None}, "position 0: id: is missing"),
         ({"text": ""}, "text: is empty"),
         ({"metadata": "{"}, "metadata: is not JSON"),
         ({"data": "{"}, "data: is not JSON"),
@@ -274,7 +281,29 @@ def test_files_that_are_not_exports_are_refused(world: World, tmp_path: Path) ->
     changed(vectors=[[1.0, 2.0]])
     with pytest.raises(InvalidArgument, match="more or fewer vectors than chunks"):
         ev.import_(path, overwrite=True)
+    pq.write_table(good.replace_schema_metadata({b"evervec": b"2"}), path)
+    with pytest.raises(InvalidArgument, match="has format 2, and this version"):
+        ev.import_(path)
     assert ev.count() == 0
+
+
+def test_a_file_that_was_damaged_after_the_export_is_refused(memory: World, tmp_path: Path) -> None:
+    """Wherever the damage is: all of the file's data has checksums."""
+    filled(memory.ev)
+    path = tmp_path / "a.parquet"
+    memory.ev.export(path)
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    memory.ev.delete_where({"n": {"gte": 0}})
+    for place in range(footer // 16, footer, footer // 8):
+        path.write_bytes(
+            whole[:place] + bytes(b ^ 0xFF for b in whole[place:][:64]) + whole[place + 64 :]
+        )
+        with pytest.raises(InvalidArgument, match="cannot be read as Parquet"):
+            memory.ev.import_(path)
+    with pytest.raises(FileNotFoundError):
+        memory.ev.import_(tmp_path / "none.parquet")
+    assert memory.ev.count(filter={"n": {"gte": 0}}) == 0
 
 
 def test_an_unknown_kind_is_not_exported(world: World, tmp_path: Path) -> None:

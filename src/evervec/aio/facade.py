@@ -97,7 +97,7 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
             ticket = await self._call(Evervec.add, kind, data, **options, conn=conn)
         else:
             ticket = await self._runner.save(self._inner, kind, data, options)
-        if wait is not None:
+        if wait is not None and (ticket.accepted or options.get("if_seq") is None):
             await self.wait(ticket, wait)
         return ticket
 
@@ -158,7 +158,7 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         if after is not None:
             await self.wait(check_ticket(after), wait)
         do = partial(self._inner.search, query, *args, **options)
-        asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode")}
+        asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode", "version")}
         if query is not None and options.get("vector") is None and asked["mode"] != "text":
             prepare = partial(self._inner.prepare, query, **asked)
             vectors = await self._runner.run(self._runner.queries, self._tenant, prepare)

@@ -147,15 +147,15 @@ class Runner:
         finally:
             self._end()
 
-    def _save_all(self, asked: Sequence[_Add]) -> list[Ticket | Exception]:
+    def _save_all(self, asked: Sequence[_Add]) -> list[Ticket | BaseException]:
         """A record that is invalid, or that the store rejects, fails alone."""
-        answers: list[Ticket | Exception | None] = [None] * len(asked)
+        answers: list[Ticket | BaseException | None] = [None] * len(asked)
         saves: dict[int, Save] = {}
         for place, (ev, kind, data, options, context) in enumerate(asked):
             try:
                 draft = context.run(ev.draft, kind, data, options)
                 saves[place] = Save(ev.tenant, kind, draft)
-            except Exception as error:  # noqa: BLE001 - raised by its task
+            except BaseException as error:  # noqa: BLE001 - raised by its task
                 answers[place] = error
         saved = save_together(list(saves.values()), self._save_group)
         for place, answer in zip(saves, saved, strict=True):

@@ -244,10 +244,13 @@ class RecordMethods(Parts):
         check_name("kind", kind)
         return self._vectors.read(kind, existing_ids(ids))
 
-    def prepare(self, query: Any, *, kind: Any = None, mode: Any = "hybrid") -> PreparedVectors:
+    def prepare(
+        self, query: Any, *, kind: Any = None, mode: Any = "hybrid", version: Any = None
+    ) -> PreparedVectors:
         """The vectors that a search for a query will need, made in advance; see
         `embedding.prepared`."""
-        return self._search.prepare(read_request(self.settings, query, 1, kind=kind, mode=mode))
+        request = read_request(self.settings, query, 1, kind=kind, mode=mode, version=version)
+        return self._search.prepare(request)
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""

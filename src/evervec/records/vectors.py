@@ -19,7 +19,7 @@ from evervec.model.bounds import shown
 from evervec.model.records import Chunk, ModelSpec, Vectors
 from evervec.stores.values import Draft, GivenVectors
 
-_HASH = 16
+HASH_BYTES = 16
 _ROUNDING = 1e-6
 """a vector whose length differs from one by less is taken as it is"""
 
@@ -81,9 +81,9 @@ def pack_vectors(chunks: Iterable[Chunk], rows: Iterable[NDArray[np.float32]]) -
 
 def unpack_vectors(packed: bytes, dimensions: int) -> dict[bytes, NDArray[np.float32]]:
     """Vectors by the hash of their chunk."""
-    size = _HASH + 4 * dimensions
+    size = HASH_BYTES + 4 * dimensions
     return {
-        packed[at : at + _HASH]: np.frombuffer(packed, "<f4", dimensions, at + _HASH)
+        packed[at : at + HASH_BYTES]: np.frombuffer(packed, "<f4", dimensions, at + HASH_BYTES)
         for at in range(0, len(packed) - size + 1, size)
     }
 

@@ -37,7 +37,7 @@ class Batcher(Generic[Asked, Answer]):
     def __init__(
         self,
         name: str,
-        do: Callable[[Sequence[Asked]], Sequence[Answer] | Sequence[Answer | Exception]],
+        do: Callable[[Sequence[Asked]], Sequence[Answer] | Sequence[Answer | BaseException]],
         most: int = 256,
         outcome: Outcome = outcome,
         size_of: Callable[[Asked], int] = lambda _: 0,
@@ -79,10 +79,10 @@ class Batcher(Generic[Asked, Answer]):
         questions = [self._waiting.pop(answer) for answer in group]
 
         def work() -> None:
-            answers: Sequence[Answer | Exception]
+            answers: Sequence[Answer | BaseException]
             try:
                 answers = self._do(questions)
-            except Exception as error:  # noqa: BLE001 - passed on to the callers
+            except BaseException as error:  # noqa: BLE001 - passed on; the thread serves later calls
                 answers = [error] * len(group)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._answer, loop, group, answers)
@@ -108,7 +108,7 @@ class Batcher(Generic[Asked, Answer]):
         self,
         loop: asyncio.AbstractEventLoop,
         group: Sequence[asyncio.Future[Answer]],
-        answers: Sequence[Answer | Exception],
+        answers: Sequence[Answer | BaseException],
     ) -> None:
         self._under_way = False
         if self._waiting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from evervec.chunking import SizeChunker
@@ -115,8 +116,11 @@ class HitMaker:
         return hits
 
     def _page(self, order: Order) -> list[_Chosen]:
-        start, end = self._request.offset, self._request.end
-        return [_Chosen(ranked) for ranked in order.ranked[start:end]]
+        page = order.ranked[self._request.offset : self._request.end]
+        if not self._request.diversity:
+            # what a deeper search adds follows, so that pages do not overlap, and may be better
+            page.sort(key=itemgetter(0))
+        return [_Chosen(ranked) for ranked in page]
 
     def _groups(self, order: Order) -> list[_Chosen]:
         """The best records of each group, the groups with the best records first."""

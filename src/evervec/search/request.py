@@ -95,8 +95,7 @@ def read_request(
         raise InvalidArgument(f"k must be a whole number of at least 1, not {shown(k)}")
     if mode not in MODES:
         raise InvalidArgument(f"unknown mode {shown(mode)}; choose one of {', '.join(MODES)}")
-    if offset:
-        check_whole("offset", offset, 0, settings.most_hits)
+    check_whole("offset", offset, 0, settings.most_hits)
     if group_by is not None:
         check_name("group_by", group_by)
         check_whole("groups", groups, 1, settings.most_hits)
@@ -112,7 +111,7 @@ def read_request(
         bool(explain),
         _threshold("min_similarity", min_similarity, mode),
         _number("min_relevance", min_relevance),
-        offset or 0,
+        offset,
         group_by,
         groups,
         _share("diversity", diversity, mode),
@@ -145,12 +144,17 @@ def _vector(given: Any, mode: str) -> NDArray[np.float32]:
     if mode == "text":
         raise InvalidArgument("mode 'text' searches by words only: leave out the vector")
     try:
-        with np.errstate(over="ignore"):  # what is too large is refused below
-            vector = np.asarray(given, dtype=np.float32)
-    except (TypeError, ValueError, OverflowError):
-        vector = np.empty((0, 0), dtype=np.float32)
-    if vector.ndim != 1 or not 1 <= len(vector) <= _MOST_DIMENSIONS:
+        numbers = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        numbers = np.empty((0, 0))
+    if (
+        numbers.dtype.kind not in "fiu"
+        or numbers.ndim != 1
+        or not 1 <= len(numbers) <= _MOST_DIMENSIONS
+    ):
         raise InvalidArgument("vector must be a list of numbers")
+    with np.errstate(over="ignore"):  # what is too large is refused below
+        vector = numbers.astype(np.float32)
     length = float(np.linalg.norm(vector.astype(np.float64)))
     if not math.isfinite(length) or length == 0.0:
         raise InvalidArgument("vector must have finite numbers, not all of them 0")
@@ -162,11 +166,9 @@ def _kinds(given: Any) -> tuple[str, ...] | None:
     if given is None:
         return None
     kinds = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
-    found = tuple(dict.fromkeys(kinds))
+    found = tuple(dict.fromkeys(check_name("kind", kind) for kind in kinds))
     if not found or len(found) > _MOST_KINDS:
         raise InvalidArgument(f"kind must be a kind, or a list of 1 to {_MOST_KINDS} kinds")
-    for kind in found:
-        check_name("kind", kind)
     return found
 
 
@@ -207,7 +209,7 @@ def _version(given: Any, mode: str) -> str:
 def _fields(given: Any) -> frozenset[str]:
     listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for name in listed:
-        if name not in FIELDS:
+        if not isinstance(name, str) or name not in FIELDS:
             raise InvalidArgument(
                 f"fields: a hit has no part {shown(name)}; choose from {', '.join(sorted(FIELDS))}"
             )

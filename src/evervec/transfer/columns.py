@@ -1,13 +1,17 @@
-"""The columns of an exported file: one row for each record."""
+"""The columns of an exported file: one row for each record. Also how Parquet files are read."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from evervec.errors import InvalidArgument
 from evervec.runtime.packages import load_arrow
 
-FORMAT = {b"evervec": b"1"}
-"""the file's metadata, with the number of the format"""
+FORMAT_NAME, FORMAT_NUMBER = b"evervec", b"1"
+"""the file's metadata: the number of the format by its name"""
 REPEATED = ["kind", "provider", "model", "embedding_version"]
 """columns with few different values"""
 
@@ -16,6 +20,19 @@ def pyarrow() -> tuple[Any, Any]:
     """`pyarrow` and `pyarrow.parquet`, imported when they are first used."""
     user = "a Parquet file"
     return load_arrow(user), load_arrow(user, "pyarrow.parquet")
+
+
+@contextmanager
+def parquet_file(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """A file to read. Damage that is met inside the block raises `InvalidArgument`."""
+    pa, pq = pyarrow()
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        if getattr(error, "errno", None) is not None:  # such as that there is no such file
+            raise
+        raise InvalidArgument(f"{path} cannot be read as Parquet: {error}") from None
 
 
 def schema() -> Any:
@@ -42,4 +59,4 @@ def schema() -> Any:
         "chunks": pa.list_(chunk),
         "vectors": pa.list_(pa.list_(pa.float32())),
     }
-    return pa.schema(list(columns.items()), metadata=FORMAT)
+    return pa.schema(list(columns.items()), metadata={FORMAT_NAME: FORMAT_NUMBER})

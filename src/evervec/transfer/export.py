@@ -62,7 +62,9 @@ class Exporter:
         kinds = known if kind is None else [kind]
         records = with_vectors = chunks = size = 0
         waiting: list[Any] = []
-        with pq.ParquetWriter(file, schema(), compression="zstd", use_dictionary=REPEATED) as out:
+        with pq.ParquetWriter(
+            file, schema(), compression="zstd", use_dictionary=REPEATED, write_page_checksum=True
+        ) as out:
             for name in kinds:
                 for rows in self._rows(name, vectors):
                     batch = pa.RecordBatch.from_pylist(rows, schema())

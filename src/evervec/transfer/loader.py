@@ -21,15 +21,19 @@ from evervec.errors import EvervecError, InvalidArgument, InvalidRecord
 from evervec.model.records import Chunk, ModelSpec
 from evervec.model.reports import Imported
 from evervec.records.drafts import check_name, make_draft
-from evervec.records.vectors import Target, pack_vectors
+from evervec.records.vectors import HASH_BYTES, Target, pack_vectors, unit_rows
 from evervec.records.writer import save_each
 from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.values import Draft, GivenVectors, Merge
 from evervec.tables.tables import Tables
-from evervec.transfer.columns import FORMAT, pyarrow, schema
+from evervec.transfer.columns import FORMAT_NAME, FORMAT_NUMBER, parquet_file, schema
 
 Row = dict[str, Any]
+Batch = tuple[list[Row], list[NDArray[np.float32]]]
+"""rows, and the vectors of each"""
+_ROUNDING = 0.01
+"""by how much an index may round the numbers of a vector"""
 
 
 @dataclass(eq=False, repr=False)
@@ -51,11 +55,9 @@ class Loader:
         progress: Callable[[int], object] | None,
     ) -> Imported:
         total = Imported()
-        for batch in _batches(path, self._settings.add_batch):
-            rows, vectors = _read(batch)
+        for rows, vectors in _batches(path, self._settings.add_batch):
             both = zip(rows, vectors, strict=True)
             for kind, group in groupby(both, lambda pair: pair[0]["kind"]):
-                check_name("kind", kind)
                 total = total.plus(self._save(kind, list(group), overwrite, total.records))
             if progress is not None:
                 progress(len(rows))
@@ -68,6 +70,10 @@ class Loader:
         overwrite: bool,
         position: int,
     ) -> Imported:
+        try:
+            check_name("kind", kind)
+        except InvalidArgument as error:
+            raise InvalidRecord(str(error), position=position) from None
         target = self._target_of(kind)
         drafts = []
         for place, (row, own) in enumerate(rows, position):
@@ -105,6 +111,8 @@ class Loader:
 
 
 def _draft(row: Row, settings: Settings) -> Draft:
+    if row["id"] is None:  # a new one would make another record whenever this is repeated
+        raise InvalidRecord("id: is missing")
     options = {**row, "metadata": _json(row, "metadata") or {}}
     _json(row, "data")  # it is kept as text, but must be JSON
     return make_draft(options.pop("text"), options, settings, data=row["data"] or None)
@@ -118,31 +126,49 @@ def _json(row: Row, name: str) -> Any:
 
 
 def _packed(row: Row, vectors: NDArray[np.float32], position: int) -> bytes:
-    chunks = [Chunk(**chunk) for chunk in row["chunks"]]
-    if vectors.size != len(chunks) * row["dimensions"] or not np.isfinite(vectors).all():
+    units = _units(row, vectors)
+    if units is None:
         raise InvalidRecord(
-            "vectors: do not fit the chunks, or are not finite; the file is damaged: export again",
+            "vectors: do not fit the chunks, or are not of length one; the file is damaged: export "
+            "again",
             position=position,
         )
-    return pack_vectors(chunks, vectors.reshape(len(chunks), -1))
+    return pack_vectors([Chunk(**chunk) for chunk in row["chunks"]], units)
 
 
-def _batches(path: str | os.PathLike[str], size: int) -> Iterator[Any]:
-    pa, pq = pyarrow()
+def _units(row: Row, vectors: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """One vector for each chunk, of length one; None if the file is damaged."""
+    chunks = row["chunks"]
+    if not all(chunk and len(chunk["hash"] or b"") == HASH_BYTES for chunk in chunks):
+        return None
+    if vectors.size != len(chunks) * row["dimensions"]:
+        return None
+    rows = vectors.reshape(len(chunks), -1)
     try:
-        with pq.ParquetFile(path) as file:
-            found = file.schema_arrow
-            if {k: (found.metadata or {}).get(k) for k in FORMAT} != FORMAT:
-                raise InvalidArgument(f"{path} is not a file that evervec exported")
-            wanted = schema()
-            if found.remove_metadata() != wanted.remove_metadata():
-                raise InvalidArgument(f"{path} has other columns than evervec exports")
-            yield from file.iter_batches(size)
-    except pa.ArrowException as error:
-        raise InvalidArgument(f"{path} cannot be read as Parquet: {error}") from None
+        units = unit_rows(rows)
+    except InvalidRecord:  # zero, or not finite
+        return None
+    return units if abs(units - rows).max() <= _ROUNDING else None
 
 
-def _read(batch: Any) -> tuple[list[Row], list[NDArray[np.float32]]]:
+def _batches(path: str | os.PathLike[str], size: int) -> Iterator[Batch]:
+    with parquet_file(path) as file:
+        found = file.schema_arrow
+        number = (found.metadata or {}).get(FORMAT_NAME)
+        if number is None:
+            raise InvalidArgument(f"{path} is not a file that evervec exported")
+        if number != FORMAT_NUMBER:
+            raise InvalidArgument(
+                f"{path} has format {number.decode(errors='replace')}, and this version of evervec "
+                f"reads format {FORMAT_NUMBER.decode()}: import it with the version that exported it"
+            )
+        wanted = schema()
+        if found.remove_metadata() != wanted.remove_metadata():
+            raise InvalidArgument(f"{path} has other columns than evervec exports")
+        yield from map(_read, file.iter_batches(size))
+
+
+def _read(batch: Any) -> Batch:
     """The rows of a batch, and the vectors of each, one behind the other."""
     column = batch.column("vectors")
     places = batch.schema.get_field_index("vectors")

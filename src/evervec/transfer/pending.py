@@ -28,7 +28,7 @@ from evervec.model.reports import Exported, ImportedVectors
 from evervec.records.vectors import unit_rows
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.transfer.columns import REPEATED, pyarrow
+from evervec.transfer.columns import REPEATED, parquet_file, pyarrow
 from evervec.transfer.export import model_columns, whole_file
 from evervec.worker.batch import Batch
 from evervec.worker.pipeline import Pipeline
@@ -85,7 +85,11 @@ class PendingTexts:
         with (
             whole_file(path) as file,
             pq.ParquetWriter(
-                file, pending_schema(), compression="zstd", use_dictionary=REPEATED
+                file,
+                pending_schema(),
+                compression="zstd",
+                use_dictionary=REPEATED,
+                write_page_checksum=True,
             ) as out,
         ):
             for batch in self._batches(kind):
@@ -199,23 +203,19 @@ def _read_rows(
     path: str | os.PathLike[str],
 ) -> Iterator[tuple[list[dict[str, Any]], list[Vectors | None]]]:
     """Rows without their vectors, and the vectors of each, of a file or of all files in a folder."""
-    pa, pq = pyarrow()
     files = sorted(Path(path).rglob("*.parquet")) if Path(path).is_dir() else [Path(path)]
     if not files:
         raise InvalidArgument(f"{path} has no files *.parquet")
     for name in files:
-        try:
-            with pq.ParquetFile(name) as file:
-                if missing := [c for c in _NEEDED if c not in file.schema_arrow.names]:
-                    raise InvalidArgument(
-                        f"{name} lacks the columns {', '.join(missing)}: keep those of the export, "
-                        "and add `vectors`, a list of vectors for each record"
-                    )
-                for batch in file.iter_batches(_ROWS, columns=list(_NEEDED)):
-                    rows = batch.select(_NEEDED[:-1]).to_pylist()
-                    yield rows, _made(rows, batch.column("vectors"))
-        except pa.ArrowException as error:
-            raise InvalidArgument(f"{name} cannot be read as Parquet: {error}") from None
+        with parquet_file(name) as file:
+            if missing := [c for c in _NEEDED if c not in file.schema_arrow.names]:
+                raise InvalidArgument(
+                    f"{name} lacks the columns {', '.join(missing)}: keep those of the export, "
+                    "and add `vectors`, a list of vectors for each record"
+                )
+            for batch in file.iter_batches(_ROWS, columns=list(_NEEDED)):
+                rows = batch.select(_NEEDED[:-1]).to_pylist()
+                yield rows, _made(rows, batch.column("vectors"))
 
 
 def _made(rows: Sequence[Mapping[str, Any]], column: Any) -> list[Vectors | None]:
