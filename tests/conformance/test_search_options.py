@@ -170,6 +170,33 @@ def test_a_hit_of_little_evidence_has_little_relevance(memory: World) -> None:
     assert best.relevance < 0.6
 
 
+# filters
+@pytest.mark.parametrize("asked", [{}, {"group_by": "team"}, {"rerank": True}])
+def test_a_record_that_changes_during_a_search_is_not_shown_against_the_filter(
+    memory: World, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    class Reranker:
+        name = "equal"
+
+        def rerank(self, query: str, texts: Any) -> list[float]:
+            assert texts == ["alpha"]
+            return [0.5]
+
+    ev = memory.ev
+    for id in "12":
+        ev.add(KIND, "alpha", id=id, metadata={"team": "mine"})
+    work(ev)
+    read = ev.store.records.found
+
+    def change(records: Any) -> Any:
+        ev.add(KIND, "alpha of others", id="2", metadata={"team": "other"})
+        return read(records)
+
+    monkeypatch.setattr(ev.store.records, "found", change)
+    asked = asked if "rerank" not in asked else {"rerank": Reranker()}
+    assert ids(ev.search("alpha", filter={"team": "mine"}, **asked)) == ["1"]
+
+
 # pages
 @pytest.mark.parametrize("mode", ["hybrid", "semantic", "text"])
 def test_pages_follow_each_other(world: World, mode: str) -> None:

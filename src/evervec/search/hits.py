@@ -126,7 +126,7 @@ class HitMaker:
         """The best records of each group, the groups with the best records first."""
         groups: dict[Hashable, list[_Chosen]] = {}
         full = 0
-        read = self._recall.read([record for _, record, _ in order.ranked])
+        read = self._read([record for _, record, _ in order.ranked])
         for ranked, known in zip(order.ranked, read, strict=True):
             if known is None:
                 continue
@@ -143,6 +143,14 @@ class HitMaker:
                     break
         return list(chain.from_iterable(groups.values()))
 
+    def _read(self, records: Sequence[int]) -> Iterator[Read | None]:
+        """The records as they are now; None for one that was deleted since it was found, or changed
+        so that it no longer fits the filter."""
+        conditions = self._request.conditions
+        for read in self._recall.read(records):
+            is_shown = read is not None and (not conditions or read.fits(conditions))
+            yield read if is_shown else None
+
     def _passages(
         self, chosen: Sequence[_Chosen], evidence: Evidence, *, is_shown: bool = True
     ) -> Iterator[tuple[_Chosen, Read, Passage]]:
@@ -152,7 +160,7 @@ class HitMaker:
         versions = [s.version for s in self._scope.serving]
         ledgers: dict[int, bytes] = {}
         looked = 0
-        all = zip(chosen, self._recall.read([entry.record for entry in chosen]), strict=True)
+        all = zip(chosen, self._read([entry.record for entry in chosen]), strict=True)
         for place, (entry, read) in enumerate(all):
             if read is None:
                 continue
