@@ -138,14 +138,6 @@ def test_whatever_a_kind_raises_fails_its_own_record_alone(
     run(test)
 
 
-def test_an_add_that_is_not_accepted_has_nothing_to_wait_for(run: Run) -> None:
-    async def test(ev: AsyncEvervec) -> None:
-        await ev.add(KIND, "text", id="1")
-        assert not (await ev.add(KIND, "other", id="1", if_seq=0, wait=60)).accepted
-
-    run(test)
-
-
 def test_waiting_tasks_hold_no_thread(run: Run) -> None:
     async def test(ev: AsyncEvervec) -> None:
         tickets = [ticket async for ticket in ev.add_many(KIND, (f"text {n}" for n in range(300)))]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -99,6 +100,21 @@ def test_a_version_that_is_not_newer_is_not_accepted(ev: Evervec) -> None:
     found = ev.get(KIND, "1")
     assert found is not None
     assert found.text == "new"
+
+
+def test_a_change_over_a_seq_that_is_gone_is_not_accepted(ev: Evervec) -> None:
+    first = ev.add(KIND, "one", id="1")
+    second = ev.add(KIND, "two", id="1", if_seq=first.seq)
+    assert second.accepted
+    for refused in (
+        ev.add(KIND, "three", id="1", if_seq=first.seq, wait=60),  # there is nothing to wait for
+        ev.delete(KIND, "1", if_seq=first.seq, wait=60),
+        ev.add(KIND, "new", id="2", if_seq=1),
+        ev.delete(KIND, "2", if_seq=1),
+    ):
+        assert (refused.accepted, refused.enqueued) == (False, False)
+    assert [(record.id, record.text) for record in ev.records()] == [("1", "two")]
+    assert ev.delete(KIND, "1", if_seq=second.seq).accepted
 
 
 def test_an_add_can_wait_for_its_vectors(ev: Evervec, store: Evervec) -> None:
@@ -330,11 +346,28 @@ _SEARCHES: dict[str, Any] = {
     "a count": lambda ev: ev.count("note", {"n": {1, 2}}),
     "to delete": lambda ev: ev.delete_where({"n": {1, 2}}, dry_run=True),
 }
+_TICKET = Ticket("note", "1", 1, 1)
+
+
+def _negated(filter: dict[str, Any], _: int) -> dict[str, Any]:
+    return {"not": filter}
+
+
 _REFUSED: dict[str, Any] = {
     "letters": lambda ev: ev.search(vector="abc"),
+    "texts": lambda ev: ev.search(vector=["1.0"] * 64),
+    "truths": lambda ev: ev.search(vector=[True] * 64),
+    "no number": lambda ev: ev.search(vector=[float("nan")] * 64),
     "two rows": lambda ev: ev.search(vector=np.ones((2, 64))),
     "too few numbers": lambda ev: ev.search(vector=[1.0] * 3),
     "no query": lambda ev: ev.search(),
+    "kinds in kinds": lambda ev: ev.search("tea", kind=[["note"]]),
+    "a field in a field": lambda ev: ev.search("tea", fields=[["text"]]),
+    "a filter of filters": lambda ev: ev.search("tea", filter=reduce(_negated, range(5000), {})),
+    "a numbered field": lambda ev: ev.search("tea", filter={1: 2}),
+    "an endless wait": lambda ev: ev.add("note", "text", id="refused", wait=float("nan")),
+    "a wait of the past": lambda ev: ev.wait(ev.delete("note", "absent"), -1),
+    "a wait for hits": lambda ev: ev.search("tea", after=_TICKET, wait=float("inf")),
     "no ticket": lambda ev: ev.search("tea", after="x"),
     "an unknown field": lambda ev: ev.search("tea", fields=["id"]),
     "no kinds": lambda ev: ev.search("tea", kind=[]),

@@ -149,16 +149,6 @@ def test_records_are_counted_and_deleted_by_a_filter(idle: Client, ev: Evervec) 
         idle.delete_where({})
 
 
-def test_a_change_over_a_version_that_is_gone_is_refused(idle: Client) -> None:
-    first = idle.add("note", "one", id="1")
-    second = idle.add("note", "two", id="1", if_seq=first.seq)
-    with pytest.raises(InvalidArgument, match="If-Match"):
-        idle.add("note", "three", id="1", if_seq=first.seq)
-    with pytest.raises(InvalidArgument, match="If-Match"):
-        idle.delete("note", "1", if_seq=first.seq)
-    assert idle.delete("note", "1", if_seq=second.seq).accepted
-
-
 def test_a_wrong_key_and_a_missing_service_are_told_plainly(served: Served) -> None:
     served.key()
     with Client(served.url, "ev_nonsense") as client, pytest.raises(AccessDenied, match="key"):

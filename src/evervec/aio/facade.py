@@ -25,7 +25,7 @@ from evervec.model.jobs import Job, Ticket
 from evervec.model.records import Hits, Record
 from evervec.model.reports import ProcessResult
 from evervec.opening import open
-from evervec.queue.ticket_waiter import check_ticket, check_wait
+from evervec.queue.ticket_waiter import check_seconds, check_ticket, check_wait
 from evervec.records.drafts import OPTIONS
 from evervec.records.frames import ArrowStream
 from evervec.records.streams import AsyncTickets, RecordPages
@@ -156,7 +156,7 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
     async def search(self, query: Any = None, *args: Any, **options: Any) -> Hits:
         after, wait = options.pop("after", None), options.pop("wait", _SEARCH["wait"])
         if after is not None:
-            await self.wait(check_ticket(after), wait)
+            await self.wait(check_ticket(after), check_seconds("wait", wait))
         do = partial(self._inner.search, query, *args, **options)
         asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode", "version")}
         if query is not None and options.get("vector") is None and asked["mode"] != "text":
@@ -178,7 +178,8 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
     async def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index; no thread is held. Raises `WaitTimeout` or
         `JobFailed`."""
-        seconds = self.settings.wait_seconds if timeout is None else timeout
+        given = self.settings.wait_seconds if timeout is None else timeout
+        seconds = check_seconds("timeout", given)
         return await self._runner.wait(self._tenant, ticket, seconds)
 
     export = operated(Evervec.export)

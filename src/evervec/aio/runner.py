@@ -77,6 +77,7 @@ class Runner:
         """tasks that await something of this store"""
         self._idle = asyncio.Event()
         self._closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     def check(self) -> None:
         """Raise an error if this store cannot be used here."""
@@ -184,10 +185,9 @@ class Runner:
     async def close(self) -> None:
         """End all calls and close the store. If the task is cancelled meanwhile, the store is
         closed first."""
-        if self._closed:
-            return
         self._closed = True
-        await uncancelled(asyncio.ensure_future(self._close()))
+        self._closing = self._closing or asyncio.ensure_future(self._close())
+        await uncancelled(self._closing)
 
     async def _close(self) -> None:
         why = closed(self._ev.store.url)

@@ -4,6 +4,7 @@ requests, and a client sends them (see `Call`)."""
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,9 +28,10 @@ from evervec.model.findings import VerifyReport
 from evervec.model.jobs import Job, Ticket
 from evervec.model.records import ChunkVector, Hit, Hits, Record, Records, Vectors, Version
 from evervec.model.usage import Usage
-from evervec.queue.ticket_waiter import check_ticket
+from evervec.queue.ticket_waiter import check_seconds, check_ticket, check_wait
 from evervec.records.drafts import (
     check_after,
+    existing_id,
     existing_ids,
     record_id,
 )
@@ -74,9 +76,12 @@ class Calls(ObservationCalls):
             # without this key, a retry would conflict with the first request
             headers["Idempotency-Key"] = uuid.uuid4().hex
         body = body_of(kind, data, options)
-        answered = yield from self._service.ask(
-            "POST", "/v1/records", json_body=body, headers=headers, waits=wait or 0.0
-        )
+        try:
+            answered = yield from self._service.ask(
+                "POST", "/v1/records", json_body=body, headers=headers, waits=wait or 0.0
+            )
+        except EvervecError as error:
+            return _refused(error, kind, options["id"], 412)
         return _received(answered.json(), wait)
 
     def add_lines(self, batch: Batch) -> Call[tuple[list[Ticket], EvervecError | None]]:
@@ -114,12 +119,13 @@ class Calls(ObservationCalls):
     ) -> Call[Ticket]:
         """Delete a record: searches no longer return it. If it did not exist, the ticket is not
         `accepted`. `version`: only if the record's version is older."""
-        answered = yield from self._service.find(
-            "DELETE", record_path(kind, id), params={"version": version},
-            headers=_headers(wait, if_seq), waits=wait or 0.0,
-        )  # fmt: skip
-        if answered is None:
-            return Ticket(kind, str(id), 0, 0, accepted=False, is_new=False, enqueued=False)
+        try:
+            answered = yield from self._service.ask(
+                "DELETE", record_path(kind, id), params={"version": version},
+                headers=_headers(wait, if_seq), waits=wait or 0.0,
+            )  # fmt: skip
+        except EvervecError as error:
+            return _refused(error, kind, id, 404, 412)
         return _received(answered.json(), wait)
 
     def delete_where(
@@ -200,7 +206,8 @@ class Calls(ObservationCalls):
         body = {
             "query": query, "k": k, "vector": None if vector is None else _numbers(vector),
             "kind": kind, "mode": mode, "filter": as_json(filter),
-            "after": None if after is None else _shown(check_ticket(after)), "wait": wait, "explain": explain,
+            "after": None if after is None else _shown(check_ticket(after)),
+            "wait": check_seconds("wait", wait), "explain": explain,
             "min_similarity": min_similarity, "min_relevance": min_relevance, "offset": offset,
             "group_by": group_by, "groups": groups, "diversity": diversity,
             "fields": [fields] if isinstance(fields, str) else fields,
@@ -221,7 +228,7 @@ class Calls(ObservationCalls):
     ) -> Call[Hits]:
         """The records of the same kind that are nearest to a record."""
         body = {
-            "kind": kind, "id": str(id), "k": k, "filter": as_json(filter),
+            "kind": kind, "id": existing_id(id), "k": k, "filter": as_json(filter),
             "min_similarity": min_similarity, "explain": explain,
         }  # fmt: skip
         found = yield from self._service.ask("POST", "/v1/similar", json_body=body)
@@ -246,7 +253,7 @@ class Calls(ObservationCalls):
 
     def wait(self, ticket: Ticket, timeout: float = 30.0) -> Call[Job]:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
-        body = {"ticket": _shown(ticket), "wait": timeout}
+        body = {"ticket": _shown(ticket), "wait": check_seconds("timeout", timeout)}
         answered = yield from self._service.ask("POST", "/v1/wait", json_body=body, waits=timeout)
         return job_of(answered.json())
 
@@ -291,8 +298,9 @@ class Calls(ObservationCalls):
 
 def _headers(wait: float | None, if_seq: int | None) -> dict[str, str]:
     headers = {}
+    check_wait(wait)
     if wait is not None:
-        headers["Prefer"] = f"wait={max(0, round(wait))}"
+        headers["Prefer"] = f"wait={math.ceil(wait)}"
     if if_seq is not None:
         headers["If-Match"] = f'"{if_seq}"'
     return headers
@@ -315,9 +323,12 @@ def _which(
 
 def _numbers(vector: Any) -> list[float]:
     try:
-        return list(map(float, vector))
+        numbers = list(vector)
+        if not any(isinstance(number, str | bytes | bool) for number in numbers):
+            return list(map(float, numbers))
     except (TypeError, ValueError):
-        raise InvalidArgument("vector must be a list of numbers") from None
+        pass
+    raise InvalidArgument("vector must be a list of numbers")
 
 
 def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
@@ -335,6 +346,14 @@ def _received(answered: dict[str, Any], wait: float | None) -> Ticket:
             "waiting"
         )
     return ticket
+
+
+def _refused(error: EvervecError, kind: str, id: Any, *statuses: int) -> Ticket:
+    """The ticket of a change that the service refused with one of these: the record does not exist
+    (404), or no longer has the given seq (412). Raises any other error."""
+    if getattr(error, "status", None) not in statuses:
+        raise error
+    return Ticket(kind, str(id), 0, 0, accepted=False, is_new=False, enqueued=False)
 
 
 def _hits(found: dict[str, Any]) -> Hits:

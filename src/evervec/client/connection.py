@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from evervec import errors
 from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
+from evervec.records.drafts import existing_id
 from evervec.runtime.backoff import backoff
 from evervec.runtime.http import Response
 from evervec.telemetry.traces import current
@@ -174,7 +175,7 @@ def read(shape: type[T], given: Any) -> T:
 
 
 def record_path(kind: str, id: str | int) -> str:
-    return f"/v1/records/{_segment(kind)}/{_segment(id)}"
+    return f"/v1/records/{_segment(kind)}/{_segment(existing_id(id))}"
 
 
 def _segment(name: str | int) -> str:

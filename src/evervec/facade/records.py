@@ -14,7 +14,7 @@ from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
 from evervec.model.ranking import Rescore
 from evervec.model.records import ChunkVector, Hits, Record, Records, Vectors, Version
-from evervec.queue.ticket_waiter import check_ticket, check_wait
+from evervec.queue.ticket_waiter import check_seconds, check_ticket, check_wait
 from evervec.records.drafts import (
     check_after,
     check_given,
@@ -212,7 +212,7 @@ class RecordMethods(Parts):
             rerank=rerank, version=version,
         )  # fmt: skip
         if after is not None:
-            self.wait(check_ticket(after), wait)
+            self.wait(check_ticket(after), check_seconds("wait", wait))
         hits = self._search.search(request)
         return self.attachments.with_rows(self.tenant, hits) if rows else hits
 
@@ -254,7 +254,8 @@ class RecordMethods(Parts):
 
     def wait(self, ticket: Ticket, timeout: float | None = None) -> Job:
         """Wait until a change is in the index. Raises `WaitTimeout` or `JobFailed`."""
-        seconds = self.settings.wait_seconds if timeout is None else timeout
+        given = self.settings.wait_seconds if timeout is None else timeout
+        seconds = check_seconds("timeout", given)
         return self.waiter.wait(self.tenant, ticket, seconds)
 
     def kinds(self) -> dict[str, Rescore]:

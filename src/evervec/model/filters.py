@@ -116,11 +116,19 @@ def _check_counts(settings: Settings, conditions: int, values: int) -> None:
 
 
 def as_json(given: Any) -> Any:
-    """A filter with lists in place of sets, which JSON does not have."""
+    """A filter with lists in place of sets, which JSON does not have. What JSON would change, or
+    cannot be nested so deep, raises `InvalidArgument`."""
+    try:
+        return _as_json(given)
+    except RecursionError:
+        raise InvalidArgument("filter: is nested too deep") from None
+
+
+def _as_json(given: Any) -> Any:
     if isinstance(given, Mapping):
-        return {name: as_json(value) for name, value in given.items()}
+        return {_field(name): _as_json(value) for name, value in given.items()}
     if isinstance(given, list | tuple | set | frozenset):
-        return [as_json(value) for value in given]
+        return [_as_json(value) for value in given]
     return given
 
 
@@ -135,9 +143,7 @@ def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
         if name in GROUPS:
             found.append(_group(name, wanted))
             continue
-        if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"filter: field names must be text, not {shown(name)}")
-        _scalar("a field's name", name)
+        _scalar("a field's name", _field(name))
         if isinstance(wanted, Mapping):
             found += [_operation(name, op, value) for op, value in wanted.items()]
         elif isinstance(wanted, (list, tuple, set, frozenset)):
@@ -145,6 +151,12 @@ def parse_filter(given: Mapping[Any, Any] | None) -> Conditions:
         else:
             found.append(Condition(name, "eq", _scalar(name, wanted)))
     return tuple(found)
+
+
+def _field(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"filter: field names must be text, not {shown(name)}")
+    return name
 
 
 def _group(op: str, given: Any) -> Group:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
+from numbers import Real
 from typing import Any
 
 from evervec.errors import InvalidArgument, JobFailed, WaitTimeout
@@ -133,7 +134,18 @@ def check_ticket(given: Any) -> Ticket:
     return given
 
 
-def check_wait(wait: float | None, conn: Any) -> None:
+def check_seconds(what: str, seconds: Any) -> float:
+    """Check for how long to wait; raises `InvalidArgument`. With NaN, a wait would never end."""
+    if not isinstance(seconds, Real) or not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise InvalidArgument(
+            f"{what} must be a number of seconds, at least 0, not {shown(seconds)}"
+        )
+    return float(seconds)
+
+
+def check_wait(wait: float | None, conn: Any = None) -> None:
+    if wait is not None:
+        check_seconds("wait", wait)
     if wait is not None and conn is not None:
         raise InvalidArgument(
             "wait= cannot be used with conn=: nothing is embedded before you commit; "
