@@ -26,6 +26,7 @@ from evervec import (
     Ticket,
     WaitTimeout,
 )
+from evervec.errors import StoreClosed
 from evervec.model.usage import Limits
 from support.ways import WAYS
 from support.world import KIND, World, assert_in_step, fail_for_good, work
@@ -421,6 +422,13 @@ def test_what_one_way_refuses_all_refuse(ev: Evervec, store: Evervec) -> None:
         with pytest.raises(InvalidRecord):
             ev.add(KIND, "text", id="refused", metadata={"value": value})
     assert ev.get(KIND, "refused") is None
+
+
+def test_what_was_closed_says_so(ev: Evervec) -> None:
+    ev.close()
+    for call in (ev.count, lambda: ev.search("tea"), lambda: ev.add(KIND, "text")):
+        with pytest.raises(StoreClosed, match="closed"):
+            call()
 
 
 def test_a_data_frame_is_added_and_records_and_hits_become_tables(

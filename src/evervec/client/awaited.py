@@ -17,7 +17,7 @@ from evervec.model.jobs import Ticket
 from evervec.model.records import Record, Records
 from evervec.records.frames import ArrowStream, read_records
 from evervec.records.streams import AsyncTickets, RecordPages, each
-from evervec.runtime.http import HttpFailure
+from evervec.runtime.http import ConnectionsClosed, HttpFailure
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ class AsyncConnection:
             return None
         try:
             return await self._http.exchange(*step)
-        except (HttpFailure, TimeoutError) as error:
+        except (HttpFailure, TimeoutError, ConnectionsClosed) as error:
             return error
 
     async def close(self) -> None:

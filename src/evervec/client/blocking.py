@@ -15,7 +15,7 @@ from evervec.client.connection import Call, Pause, Sent, Service, Step
 from evervec.client.operations import MigrationCalls, QueueCalls
 from evervec.model.jobs import Ticket
 from evervec.records.frames import ArrowStream, read_records
-from evervec.runtime.http import Connections, HttpFailure
+from evervec.runtime.http import Connections, ConnectionsClosed, HttpFailure
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -45,7 +45,7 @@ class Connection:
             return None
         try:
             return self._http.exchange(*step, streamed=True)
-        except (HttpFailure, TimeoutError) as error:
+        except (HttpFailure, TimeoutError, ConnectionsClosed) as error:
             return error
 
     def close(self) -> None:

@@ -17,10 +17,17 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter
 
 from evervec import errors
-from evervec.errors import AccessDenied, EvervecError, InvalidArgument, RateLimited, StoreError
+from evervec.errors import (
+    AccessDenied,
+    EvervecError,
+    InvalidArgument,
+    RateLimited,
+    StoreClosed,
+    StoreError,
+)
 from evervec.records.drafts import existing_id
 from evervec.runtime.backoff import backoff
-from evervec.runtime.http import Response
+from evervec.runtime.http import ConnectionsClosed, Response
 from evervec.telemetry.traces import current
 
 T = TypeVar("T")
@@ -116,6 +123,8 @@ class Service:
                 if found.status not in (_AGAIN if repeats else _REFUSED) or tries == self._retries:
                     break
                 yield Pause(max(_retry_after(found), _pause(tries)))
+            elif isinstance(found, ConnectionsClosed):
+                raise StoreClosed(f"this client of {self.url} is closed: make another") from None
             elif tries == self._retries or not repeats:
                 raise StoreError(
                     f"the service {self.url} is unreachable ({type(found).__name__}): check "

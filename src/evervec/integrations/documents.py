@@ -123,12 +123,7 @@ class Documents:
             weight=record.weight, created_at=record.created_at, metadata=metadata,
             if_seq=record.seq,
         )  # fmt: skip
-        try:
-            ticket: Ticket = yield add
-        except InvalidArgument as error:
-            if getattr(error, "status", None) == 412:  # how a service says it
-                return False
-            raise
+        ticket: Ticket = yield add
         self._expect([ticket])
         return ticket.accepted
 

@@ -20,6 +20,7 @@ from evervec.runtime.http import (
     MOST_BYTES,
     CannotConnect,
     ConnectionLost,
+    ConnectionsClosed,
     Response,
     TooLong,
     basic_auth,
@@ -99,7 +100,7 @@ class AsyncConnections:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise RuntimeError("the connections are closed")
+            raise ConnectionsClosed("the connections are closed")
         loop = asyncio.get_running_loop()
         if self._session is None:
             self._loop = loop

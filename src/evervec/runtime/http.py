@@ -41,6 +41,10 @@ class HttpFailure(Exception):
     """A request got no answer."""
 
 
+class ConnectionsClosed(RuntimeError):
+    """The connections were closed by their owner."""
+
+
 class CannotConnect(HttpFailure):
     """The server cannot be reached."""
 
@@ -107,7 +111,7 @@ class Connections:
         limit each silence of the server instead. Raises `CannotConnect`, `ConnectionLost`, `TooLong` or
         TimeoutError."""
         if self._closed:
-            raise RuntimeError("the connections are closed")
+            raise ConnectionsClosed("the connections are closed")
         connect = min(seconds, self._connect_seconds)
         whole = None if streamed else seconds
         ends = float("inf") if streamed else time.monotonic() + seconds
