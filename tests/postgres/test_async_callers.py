@@ -276,3 +276,27 @@ def test_what_cannot_be_used_is_refused_with_the_way_out(world: World, url: str)
                 await ev.add(KIND, "alpha", id="1", wait=1, conn=caller.conn)
 
     run(world, test)
+
+
+def test_what_is_no_connection_is_refused(world: World, url: str) -> None:
+    async def test(ev: AsyncEvervec) -> None:
+        async with asyncpg.create_pool(url, min_size=0, max_size=1) as pool:
+            async with pool.acquire() as conn:
+                pass
+            for given, message in ((pool, r"not asyncpg\.pool\.Pool"), (conn, "given back")):
+                with pytest.raises(InvalidArgument, match=message):
+                    await ev.add(KIND, "text", conn=given)
+        engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
+        with pytest.raises(InvalidArgument, match="not a connection or session"):
+            await ev.add(KIND, "text", conn=engine)
+        holder, other = await asyncpg.connect(url), await asyncpg.connect(url)
+        await holder.execute("select pg_advisory_lock(1)")
+        busy = asyncio.create_task(other.execute("select pg_advisory_lock(1)"))
+        await asyncio.sleep(0)
+        with pytest.raises(StoreError, match="error in the store .* another operation"):
+            await ev.add(KIND, "text", conn=other)
+        await holder.close()
+        await busy
+        await other.close()
+
+    run(world, test)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from evervec.errors import InvalidArgument
 from evervec.runtime.threads import submit
-from evervec.stores.sql.connections import Reached, is_of
+from evervec.stores.sql.connections import Reached, full_name, is_of
 
 T = TypeVar("T")
 
@@ -56,7 +56,9 @@ async def _driver_connection(conn: Any) -> Any:
     of."""
     if not is_of(conn, "sqlalchemy.ext.asyncio"):
         return conn
-    if not hasattr(conn, "get_raw_connection"):  # a session
+    if not hasattr(conn, "get_raw_connection"):
+        if not hasattr(conn, "connection"):
+            raise InvalidArgument(f"conn= is not a connection or session, but {full_name(conn)}")
         conn = await conn.connection()
     if not conn.in_transaction():
         await conn.begin()

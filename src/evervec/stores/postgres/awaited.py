@@ -123,8 +123,13 @@ class AsyncpgSession(AwaitedSession):
             status = await self.raw.execute(query, *values)
         except asyncpg.PostgresError as error:
             raise psycopg.errors.lookup(error.sqlstate)(str(error)) from error
-        except (asyncpg.InterfaceError, OSError) as error:
+        except OSError as error:
             raise psycopg.OperationalError(str(error)) from error
+        except (
+            asyncpg.InterfaceError
+        ) as error:  # also of a connection that is in use by another task
+            kind = psycopg.ProgrammingError if self.usable else psycopg.OperationalError
+            raise kind(str(error)) from error
         last = status.rpartition(" ")[2]  # such as UPDATE 3
         return Rows((), int(last) if last.isdecimal() else -1)
 
@@ -143,13 +148,23 @@ def _has_rows(query: str) -> bool:
     return not words or words[0].strip(";") not in _COMMANDS or "returning" in words
 
 
+def _asyncpg_session(raw: Any, loop: asyncio.AbstractEventLoop) -> AsyncpgSession:
+    import asyncpg
+
+    try:
+        raw.is_in_transaction()
+    except asyncpg.InterfaceError as error:
+        raise InvalidArgument(f"conn= was given back to its pool: {error}") from None
+    return AsyncpgSession(raw, loop)
+
+
 def session_of(reached: Reached) -> AwaitedSession:
     """The session of a caller's connection."""
     assert reached.loop is not None
     if isinstance(reached.raw, psycopg.AsyncConnection):
         return PsycopgSession(reached.raw, reached.loop)
-    if is_of(reached.raw, "asyncpg"):
-        return AsyncpgSession(reached.raw, reached.loop)
+    if is_of(reached.raw, "asyncpg") and hasattr(reached.raw, "is_in_transaction"):
+        return _asyncpg_session(reached.raw, reached.loop)
     raise InvalidArgument(
         "conn= must be a connection of psycopg or asyncpg to this store's database (or SQLAlchemy's "
         f"over one), not {full_name(reached.raw)}"
