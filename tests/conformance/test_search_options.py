@@ -25,6 +25,11 @@ def assert_adds_up(hits: Hits) -> None:
         assert why is not None
         assert sum(why.parts.values()) == pytest.approx(hit.relevance, abs=1e-9)
         score = 1 - (1 - why.meaning) * (1 - why.words)
+        if why.reranked is not None:
+            before = why.reranked.relevance
+            assert sum(why.reranked.parts.values()) == pytest.approx(before, abs=1e-9)
+            assert score * why.weight_factor * why.age_factor == pytest.approx(before, abs=1e-9)
+            score = why.reranked.score
         assert score * why.weight_factor * why.age_factor == pytest.approx(hit.relevance, abs=1e-9)
         assert why.similarity == hit.similarity
 
@@ -84,22 +89,49 @@ def test_an_explanation_says_under_which_headings_its_chunk_is(memory: World) ->
 _texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 
+class ByLength:
+    """Prefers long texts."""
+
+    name = "by length"
+
+    def rerank(self, query: str, texts: Any) -> list[float]:
+        return [1 - 1 / (1 + len(text)) for text in texts]
+
+
+_options = st.fixed_dictionaries(
+    {"k": st.sampled_from([1, 3, 20])},
+    optional={
+        "kind": st.sampled_from([KIND, ["aged"], [KIND, "aged", "absent"]]),
+        "diversity": st.sampled_from([0.0, 0.4, 1.0]),
+        "group_by": st.sampled_from(["length", "absent"]),
+        "offset": st.sampled_from([1, 5]),
+        "vector": _texts.map(vector),
+        "min_relevance": st.floats(0, 1),
+        "rerank": st.just(ByLength()),
+        "filter": st.just({"length": {"gt": 1}}),
+        "fields": st.lists(st.sampled_from(["text", "metadata"])),
+    },
+)
+
+
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     records=st.lists(st.tuples(_texts, st.floats(0, 1), st.booleans()), min_size=1, max_size=8),
     query=_texts,
     mode=st.sampled_from(["hybrid", "semantic", "text"]),
     days=st.floats(0, 1000),
+    options=_options,
 )
 def test_parts_add_up_and_hits_are_in_order(
-    memory: World, records: list[Any], query: str, mode: str, days: float
+    memory: World, records: list[Any], query: str, mode: str, days: float, options: dict[str, Any]
 ) -> None:
     ev = memory.ev.of(f"tenant {memory.clock.now} {len(records)}")
     ev.register(Kind("aged", rescore="recent"))
     for n, (text, weight, aged) in enumerate(records):
-        ev.add("aged" if aged else KIND, text, id=str(n), weight=weight)
+        kind, metadata = "aged" if aged else KIND, {"length": len(text.split())}
+        ev.add(kind, text, id=str(n), weight=weight, metadata=metadata)
     work(memory.ev)
     memory.clock.move(days * DAY)
     hits = ev.search(query, mode=mode, explain=True)
@@ -108,6 +140,16 @@ def test_parts_add_up_and_hits_are_in_order(
     least = hits[len(hits) // 2].relevance if hits else 0.5
     kept = ev.search(query, mode=mode, min_relevance=least)
     assert ids(kept) == [hit.id for hit in hits if hit.relevance >= least]
+    if mode == "text":
+        options = {k: v for k, v in options.items() if k not in ("diversity", "vector")}
+    if "group_by" in options:
+        options.pop("offset", None)
+    found = ev.search(query, mode=mode, explain=True, **options)
+    assert_adds_up(found)
+    if not options.get("diversity") and "group_by" not in options:
+        assert all(a.relevance >= b.relevance for a, b in pairwise(found))
+    plain = ev.search(query, mode=mode, **options)
+    assert [(h.id, h.relevance) for h in plain] == [(h.id, h.relevance) for h in found]
 
 
 # rescoring belongs to the kind, in the store

@@ -293,7 +293,7 @@ def test_what_is_no_connection_is_refused(world: World, url: str) -> None:
         await holder.execute("select pg_advisory_lock(1)")
         busy = asyncio.create_task(other.execute("select pg_advisory_lock(1)"))
         await asyncio.sleep(0)
-        with pytest.raises(StoreError, match="error in the store .* another operation"):
+        with pytest.raises(StoreError, match=r"error in the store .* another operation"):
             await ev.add(KIND, "text", conn=other)
         await holder.close()
         await busy
