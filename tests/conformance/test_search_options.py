@@ -345,6 +345,21 @@ def test_diverse_hits_differ_from_each_other(world: World) -> None:
     assert len(every) == len(set(ids(every))) == 5
 
 
+def test_kinds_of_different_models_are_searched_for_diverse_hits(memory: World) -> None:
+    """Only vectors of the same model are compared with each other."""
+    ev = memory.ev
+    for n, text in enumerate(("alpha beta", "alpha beta", "alpha gamma")):
+        ev.add(KIND, text, id=str(n))
+        ev.add("page", text, id=str(n))
+    work(ev)
+    migration = ev.migrate("hashing:32", kind="page")
+    ev.process_all()
+    migration.switch()
+    hits = ev.search("alpha beta", 4, diversity=0.6)
+    assert hits.version == "hashing-32, hashing-64"
+    assert {(hit.kind, hit.id) for hit in hits[2:]} == {(KIND, "2"), ("page", "2")}
+
+
 def test_the_order_of_diverse_hits_is_maximal_marginal_relevance(memory: World) -> None:
     rng = np.random.default_rng(7)
     texts = [" ".join(rng.choice(WORDS, 3)) + f" {n}" for n in range(12)]

@@ -136,7 +136,8 @@ def check_ticket(given: Any) -> Ticket:
 
 def check_seconds(what: str, seconds: Any) -> float:
     """Check for how long to wait; raises `InvalidArgument`. With NaN, a wait would never end."""
-    if not isinstance(seconds, Real) or not 0 <= seconds <= threading.TIMEOUT_MAX:
+    is_number = isinstance(seconds, Real)
+    if not is_number or not 0 <= seconds <= threading.TIMEOUT_MAX:
         raise InvalidArgument(
             f"{what} must be a number of seconds, at least 0, not {shown(seconds)}"
         )

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from evervec.chunking import parse_chunker
@@ -329,17 +330,23 @@ class Search:
     def _best_vectors(
         self, look: _Look, ranked: Sequence[Ranked]
     ) -> dict[int, NDArray[np.float32]]:
-        """For each record the vector of the chunk that is nearest to the query."""
+        """For each record the vector of the chunk that is nearest to the query. Those of different
+        models have their numbers in different places, so that they are not compared."""
         found: dict[int, NDArray[np.float32]] = {}
         if look.asked is None:
             return found
+        import numpy as np
+
+        sizes = [len(vector) for vector in look.asked.values()]
+        before = dict(zip(look.asked, accumulate(sizes, initial=0), strict=False))
         for serving in look.scope.serving:
             stored = self._index.vectors(serving.version, [record for _, record, _ in ranked])
-            wanted = look.asked[serving.model]
+            wanted, start = look.asked[serving.model], before[serving.model]
             for record, chunks in stored.items():
                 cosines = [float(chunk.vector @ wanted) for chunk in chunks]
-                best = max(range(len(chunks)), key=cosines.__getitem__)
-                found[record] = chunks[best].vector
+                best = chunks[cosines.index(max(cosines))].vector
+                after = sum(sizes) - start - len(best)
+                found[record] = np.pad(best, (start, after)) if len(sizes) > 1 else best
         return found
 
 
