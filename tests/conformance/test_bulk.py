@@ -159,6 +159,18 @@ def test_rows_that_are_not_valid_are_counted_and_change_nothing(
     assert world.ev.queue.stats().pending == 5
 
 
+def test_other_programs_may_write_other_types(memory: World, tmp_path: Path) -> None:
+    def as_texts(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row |= {"job": str(row["job"]), "seq": float(row["seq"]), "kind": row["kind"].encode()}
+
+    fill(memory.ev, 3)
+    assert through_file(memory, tmp_path, as_texts) == ImportedVectors(3, 3, 0, 0)
+    memory.ev.add(KIND, "text", id="new")
+    with pytest.raises(InvalidArgument, match="cannot be read as Parquet"):
+        through_file(memory, tmp_path, lambda rows: rows[0].update(job="first"))
+
+
 def test_rows_of_other_records_than_their_job_are_refused(world: World, tmp_path: Path) -> None:
     fill(world.ev, 4)
 

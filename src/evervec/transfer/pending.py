@@ -203,6 +203,7 @@ def _read_rows(
     path: str | os.PathLike[str],
 ) -> Iterator[tuple[list[dict[str, Any]], list[Vectors | None]]]:
     """Rows without their vectors, and the vectors of each, of a file or of all files in a folder."""
+    pa, _ = pyarrow()
     files = sorted(Path(path).rglob("*.parquet")) if Path(path).is_dir() else [Path(path)]
     if not files:
         raise InvalidArgument(f"{path} has no files *.parquet")
@@ -213,8 +214,11 @@ def _read_rows(
                     f"{name} lacks the columns {', '.join(missing)}: keep those of the export, "
                     "and add `vectors`, a list of vectors for each record"
                 )
+            # other programs may have written other types, such as a job's number as text
+            types = pa.schema([pending_schema().field(name) for name in _NEEDED[:-1]])
             for batch in file.iter_batches(_ROWS, columns=list(_NEEDED)):
-                rows = batch.select(_NEEDED[:-1]).to_pylist()
+                chosen = pa.Table.from_batches([batch]).select(types.names)
+                rows = chosen.cast(types).to_pylist()
                 yield rows, _made(rows, batch.column("vectors"))
 
 
