@@ -125,9 +125,8 @@ class AsyncpgSession(AwaitedSession):
             raise psycopg.errors.lookup(error.sqlstate)(str(error)) from error
         except OSError as error:
             raise psycopg.OperationalError(str(error)) from error
-        except (
-            asyncpg.InterfaceError
-        ) as error:  # also of a connection that is in use by another task
+        except asyncpg.InterfaceError as error:
+            # also of a connection that another task uses
             kind = psycopg.ProgrammingError if self.usable else psycopg.OperationalError
             raise kind(str(error)) from error
         last = status.rpartition(" ")[2]  # such as UPDATE 3
