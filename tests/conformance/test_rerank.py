@@ -107,6 +107,22 @@ def test_pages_follow_each_other(world: World, mode: str) -> None:
     assert set(seen) == {str(n) for n in range(60)}
 
 
+def test_pages_above_a_threshold_miss_no_hit_between_them(memory: World) -> None:
+    """They end with the first candidates of which one is not relevant enough."""
+    ev = memory.open(rerank_candidates=4)
+    add_all(ev, KIND, *numbered(30))
+    work(ev)
+    plain = ids(ev.search("alpha 7", 30, mode="semantic"))
+
+    class Rejecting(LastFirst):
+        def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+            return [float(text != f"alpha {plain[1]}") for text in texts]
+
+    asked: Any = {"mode": "semantic", "rerank": Rejecting(), "min_relevance": 0.5}
+    pages = [ids(ev.search("alpha 7", 2, offset=n, **asked)) for n in range(0, 12, 2)]
+    assert [id for page in pages for id in page] == [plain[0], *plain[2:4]]
+
+
 def test_the_reranked_passage_is_the_chunk_that_the_hit_shows(memory: World) -> None:
     text = "\n\n".join([paragraph("alpha"), paragraph("beta"), f"{paragraph('gamma')} 3"])
     memory.ev.add(KIND, text, id="1", title="Guide")

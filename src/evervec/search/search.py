@@ -314,10 +314,12 @@ class Search:
         order.rerank = Rerank(reranker.name, dict(zip(texts, scores, strict=True)))
         for start in range(0, len(ranked), size):
             block = order.rerank.rank(ranked[start : start + size], look.recall, order.now)
-            block = _relevant(request, block)
+            kept = _relevant(request, block)
             if request.diversity:
-                block = self._diverse(request, look, block)
-            order.ranked += block
+                kept = self._diverse(request, look, kept)
+            order.ranked += kept
+            if len(kept) < len(block):  # earlier pages ended here, and later ones must not go on
+                break
         return maker.make(order, look.evidence)
 
     def _diverse(self, request: Request, look: _Look, ranked: list[Ranked]) -> list[Ranked]:
