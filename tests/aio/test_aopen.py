@@ -274,6 +274,28 @@ def test_many_records_are_saved_from_both_kinds_of_iterables(run: Run) -> None:
     run(test, add_batch=100)
 
 
+def test_iterables_that_wait_delay_no_other_call(run: Run) -> None:
+    """Even more of them than there are threads for calls."""
+
+    async def test(ev: AsyncEvervec) -> None:
+        goes_on = threading.Event()
+
+        def slow(number: int) -> Iterator[dict[str, Any]]:
+            assert goes_on.wait(60)
+            yield {"id": number, "text": "text"}
+
+        async def add(number: int) -> list[Any]:
+            return [ticket async for ticket in ev.add_many(KIND, slow(number))]
+
+        adds = [asyncio.create_task(add(number)) for number in range(3)]
+        assert await ev.get(KIND, "0") is None
+        assert (await ev.search("text")).via
+        goes_on.set()
+        assert [len(tickets) for tickets in await asyncio.gather(*adds)] == [1, 1, 1]
+
+    run(test, async_threads=2)
+
+
 def test_an_invalid_record_of_many_is_named_after_those_before_it(run: Run) -> None:
     async def test(ev: AsyncEvervec) -> None:
         async def records() -> AsyncIterator[dict[str, Any]]:

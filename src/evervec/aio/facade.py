@@ -117,7 +117,10 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         call: Callable[[Callable[[], Any]], Awaitable[Any]]
         if conn is None:
             add_many = partial(self._inner.add_many, kind)
-            call = partial(self._runner.run, self._runner.calls, self._tenant)
+            # a thread reads an iterable of the caller, which may take as long as it likes
+            is_awaited = isinstance(records, AsyncIterable)
+            pool = self._runner.calls if is_awaited else self._runner.operations
+            call = partial(self._runner.run, pool, self._tenant)
         else:
             caller = CallersConnection(conn)
             add_many = partial(self._inner.add_many, kind, conn=caller.inner)
