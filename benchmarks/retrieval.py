@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pytrec_eval
 
 import evervec
+import pytrec_eval
 from benchmarks.table import Line, Target, at_least
 from evervec.embedders.local import local
 
@@ -57,7 +57,7 @@ def run(*, quick: bool) -> Sequence[Line]:
     ]  # fmt: skip
     least = None if quick else at_least(_LEAST)
     lines.append(Line("hybrid, by itself", "", scores["hybrid"], target=least, own=True))
-    before = None
+    before: float | None = None
     for what, share in _shares(judged, runs["hybrid"]):
         target = None if before is None else at_least(before)
         lines.append(Line(what, "", share, target=target, own=True))

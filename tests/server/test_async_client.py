@@ -17,6 +17,7 @@ from evervec import (
     RateLimited,
     StoreError,
 )
+from evervec.errors import StoreClosed
 from support.flaky import Flaky, failing
 from support.service import Served
 
@@ -122,7 +123,7 @@ def test_a_client_belongs_to_one_loop(served: Served) -> None:
         await do()
         await client.close()
         await client.close()
-        with pytest.raises(RuntimeError, match="closed"):
+        with pytest.raises(StoreClosed, match="closed"):
             await client.count()
 
     with asyncio.Runner() as one, asyncio.Runner() as other:
