@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pytrec_eval
 
 import evervec
-import pytrec_eval
 from benchmarks.table import Line, Target, at_least
 from evervec.embedders.local import local
 
