@@ -181,6 +181,17 @@ def test_keys_of_several_columns_and_odd_names(app: App, ev: Evervec) -> None:
     assert list(texts(ev, "o'dd").values()) == ["second"]
 
 
+def test_a_boolean_column_is_filtered_by_booleans(app: App, ev: Evervec) -> None:
+    """SQLite has no booleans, and keeps 0 and 1."""
+    app.execute("create table flags (id int primary key, body text, ok boolean)")
+    ev.attach("flags", kind="flag", text="body", metadata=["ok"])
+    app.execute("insert into flags values (1, 'a', true), (2, 'b', false), (3, 'c', null)")
+    texts(ev, "flag")
+    for value, id in ((True, "1"), (False, "2"), (None, "3")):
+        (record,) = ev.records("flag", filter={"ok": value})
+        assert (record.id, record.metadata) == (id, {"ok": value})
+
+
 @pytest.mark.parametrize("app", ["sqlite"], indirect=True)
 def test_keys_without_a_declared_type_and_rows_without_key(app: App, ev: Evervec) -> None:
     app.execute("create table loose (k unique, body text)")

@@ -7,9 +7,13 @@ import pickle
 import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import django
 import psycopg
@@ -26,7 +30,7 @@ APP = "django_blog"
 
 
 class Router:
-    """Countries are in a database of their own."""
+    """Countries are in a database of their own; places are in both."""
 
     def db_for_read(self, model: Any, **_: Any) -> str | None:
         return "other" if model.__name__ == "Country" else None
@@ -36,7 +40,7 @@ class Router:
     def allow_migrate(
         self, db: str, app_label: str, model_name: str | None = None, **_: Any
     ) -> bool:
-        return (db == "other") == (model_name == "country")
+        return model_name == "place" or (db == "other") == (model_name == "country")
 
 
 settings.configure(
@@ -232,6 +236,46 @@ def test_metadata_filters_reach_the_index() -> None:
     assert titles(Article.evervec.search("tea", filter={"year": {"lt": 2000}})) == ["old tea"]
 
 
+@pytest.mark.parametrize("store", ["own", "of a test"])
+def test_a_filter_has_the_names_and_values_of_fields_on_every_engine(store: str) -> None:
+    """SQLite keeps booleans as numbers, UUIDs without dashes, and times as texts without a zone."""
+    me, noon = Author.objects.create(name="me"), datetime(2026, 3, 1, 12, tzinfo=UTC)
+    (tea,) = articles("tea", author=me, printed_at=noon, price=Decimal("1.50"))
+    articles("other tea", published=False, price=2)
+    embed()
+    east = timezone(timedelta(hours=9))
+    filters: list[dict[str, Any]] = [
+        {"published": True},
+        {"published": {"ne": False}},
+        {"not": {"published": False}},
+        {"author": me},
+        {"author": me.pk},
+        {"author_id": str(me.pk)},
+        {"token": tea.token},
+        {"token": [str(tea.token)]},
+        {"printed_at": noon.astimezone(east)},
+        {"printed_at": {"gte": noon, "lt": noon + timedelta(seconds=1)}},
+        {"printed_at": {"exists": True}},
+        {"price": Decimal("1.5")},
+        {"or": [{"price": {"lt": 2}}, {"token": uuid4()}]},
+    ]
+    with searchable() if store == "of a test" else nullcontext():
+        for filter in filters:
+            assert titles(Article.evervec.search("tea", filter=filter)) == ["tea"], filter
+        assert not Article.evervec.similar(tea, filter={"published": True})
+
+
+def test_a_filter_by_what_is_no_metadata_is_refused() -> None:
+    for filter, reason in (
+        ({"titel": "tea"}, "'titel' is not in the metadata.*author, price, printed_at, pub"),
+        ({"token": "tea"}, "'token': .*is not a valid UUID"),
+        ({"author": 1, "author_id": 2}, "'author' is named twice"),
+        ([], "filter must be a dict"),
+    ):
+        with pytest.raises(InvalidArgument, match=reason):
+            Article.evervec.search("tea", filter=filter)
+
+
 def test_deleted_and_changed_rows_are_not_shown_and_others_take_their_place() -> None:
     made = articles("tea one", "tea two", "tea three")
     embed()
@@ -253,6 +297,8 @@ def test_an_empty_result_is_a_queryset_too() -> None:
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="queryset of Author"):
         Article.evervec.search("tea", among=Author.objects.all())
+    with pytest.raises(InvalidArgument, match="queryset of Article, not a RawQuerySet"):
+        Article.evervec.search("tea", among=Article.objects.raw("select 1"))
     with pytest.raises(InvalidArgument, match="kind: not for the search of a model"):
         Article.evervec.search("tea", kind="other")
     for among in (None, Article.objects.all()):
@@ -314,11 +360,41 @@ def test_every_shape_of_key_table_and_inheritance_is_searched() -> None:
 def test_each_database_has_its_own_store() -> None:
     Country.objects.create(code="FR", text="bread")
     embed()
-    assert [t.table for t in STORES.get("other").attachments.by_kind().values()] == [
-        "The Länder; select 'all'"
-    ]
+    assert {t.table for t in STORES.get("other").attachments.by_kind().values()} == {
+        "The Länder; select 'all'", "django_blog_place"
+    }  # fmt: skip
     assert "django_blog.country" not in STORES.get("default").attachments.by_kind()
     assert Country.evervec.search("bread").get().code == "FR"
+
+
+def test_a_search_is_in_the_database_of_the_rows_that_it_chooses_from() -> None:
+    here = [Place.objects.create(name=name) for name in ("red cup", "red mug")]
+    there = Place.objects.using("other")
+    away = [there.create(pk=place.pk, name=f"far away {place.pk}") for place in here]
+    embed()
+    for found in (
+        Place.search.search("far", among=there.all()),
+        Place.search.search("far", using="other", among=Place.objects.all()),
+        Place.search.search("far", using="other"),
+        Place.search.similar(away[0], among=there.exclude(pk=away[0].pk)),
+    ):
+        assert {place._state.db for place in found} == {"other"}
+        assert all(place.evervec_hit.text == place.name for place in found)
+    near = Place.search.similar(away[0]).get()
+    assert (near.pk, near.name) == (away[1].pk, away[1].name)
+    assert Place.search.search("red", among=Place.objects).count() == 2
+    there._raw_delete("other")  # no other tables are there
+
+
+def test_very_many_composite_keys_are_found() -> None:
+    lines = [Line(order="a", place=n, text=f"bolts {n}") for n in range(1000)]
+    Line.objects.bulk_create(lines, batch_size=200)
+    embed()
+    try:
+        assert len(Line.evervec.search("bolts", k=1000)) == 1000
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("delete from django_blog_line")
 
 
 def test_tenants_see_their_own_rows() -> None:

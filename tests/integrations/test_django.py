@@ -268,6 +268,10 @@ def test_checks_name_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
         text = models.TextField()
         one = SearchIndex(text="text")
         two = SearchIndex(text="{text}!")
+    class Priced(models.Model):
+        price = models.DecimalField(max_digits=5, decimal_places=2, primary_key=True)
+        text = models.TextField()
+        evervec = SearchIndex(text="text")
     class Odd(models.Model):
         text = models.TextField(db_column="a.b")
         evervec = SearchIndex(text="About {text}")
@@ -287,6 +291,7 @@ def test_checks_name_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
         "shop.Child: (evervec.E006) The kind 'x' is that of shop.Base too.",
         "shop.Timed: (evervec.E005) The model has several SearchIndexes: one, two.",
         "shop.Timed: (evervec.E007) The primary key is a DateTimeField",
+        "shop.Priced: (evervec.E007) The primary key is a DecimalField",
         "shop.OddProxy: (evervec.E009) The model is a proxy",
         "shop.Odd: (evervec.E010) The column 'a.b' of 'text' cannot be in a template.",
     ):

@@ -25,6 +25,7 @@ from evervec.tables.sqlite_triggers import (
 )
 from evervec.tables.values import as_valid
 
+_BOOLEANS = ("BOOL", "BOOLEAN")
 SQL = Queries.read("evervec.tables", "attached.sql", "sqlite.sql", dialect=Engine.dialect)
 
 
@@ -169,10 +170,20 @@ def _read(
         Row(
             attachment.id_of(row[:size]),
             row[size],
-            dict(zip(columns, map(as_valid, row[2 * size + 1 :]), strict=True)),
+            {
+                column: _value(value, table.columns[column])
+                for column, value in zip(columns, row[2 * size + 1 :], strict=True)
+            },
             row[size + 1 : 2 * size + 1],
         )
         for row in conn.execute(
             f"select {', '.join(chosen)} from {table.name} as t {which}", values
         )
     ]
+
+
+def _value(value: Any, declared: str) -> Any:
+    """A column's value; SQLite has no booleans, so what is declared as one holds 0 or 1."""
+    if declared in _BOOLEANS and value in (0, 1):
+        return bool(value)
+    return as_valid(value)

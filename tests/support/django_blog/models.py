@@ -21,10 +21,16 @@ class Article(models.Model):
     author = models.ForeignKey(Author, models.CASCADE, null=True)
     published = models.BooleanField(default=True)
     year = models.IntegerField(default=2024)
+    token = models.UUIDField(default=uuid.uuid4, null=True)
+    printed_at = models.DateTimeField(null=True)
+    price = models.DecimalField(max_digits=6, decimal_places=2, null=True)
 
     objects = models.Manager()
     live = PublishedManager()
-    evervec = SearchIndex(text=["title", "body"], title="title", metadata=["author", "year"])
+    evervec = SearchIndex(
+        text=["title", "body"], title="title",
+        metadata=["author", "year", "published", "token", "printed_at", "price"],
+    )  # fmt: skip
 
 
 class Recent(Article):

@@ -23,7 +23,9 @@ from evervec.integrations.django.keys import target_of
 
 _SPECIAL = frozenset("{}[].!:")
 """characters that mean something in a template"""
-_NOT_KEYS = frozenset({"BinaryField", "DateTimeField", "DurationField", "TimeField"})
+_NOT_KEYS = frozenset(
+    {"BinaryField", "BooleanField", "DateTimeField", "DurationField", "FloatField", "TimeField"}
+)
 """primary keys whose text in the database is not what Django reads"""
 
 
@@ -102,13 +104,17 @@ def _wrong_model(model: Any) -> Iterator[CheckMessage]:
             f"The model has several SearchIndexes: {', '.join(mine)}.",
             hint="Keep one, and put all fields into it.", obj=model, id="evervec.E005",
         )  # fmt: skip
-    for field in model._meta.pk_fields:
-        if (type := target_of(field).get_internal_type()) in _NOT_KEYS:
+    connection = connections[router.db_for_write(model)]
+    for field in map(target_of, model._meta.pk_fields):
+        type = field.get_internal_type()
+        # SQLite has no decimals: 1.50 is 1.5 there
+        is_inexact = type == "DecimalField" and field.decimal_places
+        if type in _NOT_KEYS or (is_inexact and connection.vendor == "sqlite"):
             yield Error(
                 f"The primary key is a {type}, which cannot be a record's id.",
-                hint="Use a key of numbers, texts, dates or UUIDs.", obj=model, id="evervec.E007",
+                hint="Use a key of whole numbers, texts, dates or UUIDs.", obj=model,
+                id="evervec.E007",
             )  # fmt: skip
-    connection = connections[router.db_for_write(model)]
     if not _has_separate_store() and connection.vendor not in ("sqlite", "postgresql"):
         yield Error(
             f"Tables in {connection.display_name} cannot be attached.",

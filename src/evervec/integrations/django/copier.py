@@ -17,7 +17,7 @@ from django.db import connections
 
 from evervec.facade import Evervec
 from evervec.integrations.django.declaration import Declaration
-from evervec.integrations.django.keys import primary_key, stored_key
+from evervec.integrations.django.keys import primary_key, stored_key, stored_value
 from evervec.stores.slices import records_of
 from evervec.tables.base import UNFIT, Attachment, Row
 from evervec.tables.values import as_words
@@ -48,8 +48,8 @@ class _Copier:
         self._attachment = attachment
         self._connection = connections[using]
         self._rows = model._base_manager.using(using)
-        names = {field.column: field.attname for field in model._meta.local_concrete_fields}
-        self._names = [names[column] for column in attachment.columns]
+        fields = {field.column: field for field in model._meta.local_concrete_fields}
+        self._fields = [fields[column] for column in attachment.columns]
 
     def save(self) -> int:
         """Add the rows that are new or changed; the others make no job."""
@@ -78,15 +78,16 @@ class _Copier:
         return gone
 
     def _read(self, rows: Any) -> Any:
-        return rows.values_list(*self._names)
+        return rows.values_list(*(field.attname for field in self._fields))
 
     def _record(self, values: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
         """The tenant and the record of a row; None if it is not to be one."""
-        attachment, named = (
-            self._attachment,
-            dict(zip(self._attachment.columns, values, strict=True)),
-        )
-        key = stored_key(self._model, values[: len(attachment.key)], self._connection)
+        attachment, connection = self._attachment, self._connection
+        named = {
+            field.column: stored_value(field, value, connection)
+            for field, value in zip(self._fields, values, strict=True)
+        }
+        key = stored_key(self._model, values[: len(attachment.key)], connection)
         tenant = as_words(named[attachment.tenant]) if attachment.tenant else ""
         row = Row(attachment.id_of(key), tenant or None, named, key)
         try:

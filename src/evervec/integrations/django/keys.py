@@ -1,4 +1,4 @@
-"""Primary keys as the ids of records, and back."""
+"""Values of fields as their columns have them; primary keys as the ids of records, and back."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db.models import DecimalField, JSONField
 
 
 def stored_key(model: Any, values: Sequence[Any], connection: Any) -> list[str]:
     """The values of a primary key as its columns have them, in texts."""
     fields = zip(model._meta.pk_fields, values, strict=True)
     return [str(target_of(field).get_db_prep_value(value, connection)) for field, value in fields]
+
+
+def stored_value(field: Any, value: Any, connection: Any) -> Any:
+    """A value as it is read from its column: on SQLite a UUID is text without dashes, a time one
+    without a zone. Numbers and JSON are not written as they are read."""
+    field = target_of(field)
+    is_json = isinstance(field, JSONField) and connection.vendor == "postgresql"
+    if value is None or is_json or isinstance(field, DecimalField):
+        return value
+    return field.get_db_prep_value(value, connection)
 
 
 def target_of(field: Any) -> Any:
