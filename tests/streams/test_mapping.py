@@ -207,11 +207,19 @@ def test_the_connector_decides_what_orders_its_changes(source: Any, version: int
 
 
 def test_a_later_place_in_a_log_has_a_greater_version() -> None:
-    places = [("bin.000001", 4_294_967_295), ("bin.000002", 4), ("bin.1000000", 4)]
-    events = [_event("c", None, ROW, connector="mysql", file=f, pos=p) for f, p in places]
+    """The rows of one statement share a position, and may bring back the key that another row of
+    it had: `update t set id = id + 1`."""
+    places = [
+        ("bin.000001", 4_294_967_295, 0), ("bin.000002", 4, 0), ("bin.000002", 4, 1),
+        ("bin.000002", 40, None), ("bin.1000000", 4, 0),
+    ]  # fmt: skip
+    events = [
+        _event("c", None, ROW, connector="mysql", file=file, pos=pos, row=row)
+        for file, pos, row in places
+    ]
     versions = [found.version for e in events if (found := _read(DEBEZIUM, e, {"id": 7}))]
     assert versions == sorted(set(versions))
-    assert len(versions) == 3
+    assert len(versions) == 5
 
 
 def test_a_time_of_the_event_can_be_its_version() -> None:
@@ -235,6 +243,7 @@ def test_a_time_of_the_event_can_be_its_version() -> None:
         (_event("c", None, ROW, connector="postgresql", lsn="7"), {"id": 7}, "source.lsn"),
         (_event("c", None, ROW, connector="mysql", file="bin", pos=1), {"id": 7}, "file and pos"),
         (_event("c", None, ROW, connector="mysql", file="b.1", pos=-1), {"id": 7}, "no place"),
+        (_event("c", None, ROW, connector="mysql", file="b.1", pos=1, row=-1), {"id": 7}, "row -1"),
     ],
 )
 def test_an_event_that_cannot_be_read_says_why(value: Any, key: Any, reason: str) -> None:

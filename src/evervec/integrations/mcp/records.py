@@ -20,7 +20,7 @@ from evervec.runtime.threads import submit
 T = TypeVar("T")
 
 _MOST_CALLS = 32
-"""calls in threads at once; more wait for their turn"""
+"""calls in threads at once, and as many that wait for a change; more wait for their turn"""
 _GONE = "the assistant no longer waits for this call"
 
 
@@ -103,6 +103,7 @@ class LibraryRecords:
         self._seconds = seconds
         self._embeds = embeds
         self._turns = asyncio.Semaphore(_MOST_CALLS)
+        self._waits = asyncio.Semaphore(_MOST_CALLS)
 
     async def search(
         self,
@@ -139,7 +140,7 @@ class LibraryRecords:
 
     async def wait(self, ticket: Ticket, seconds: float) -> None:
         longest = seconds if self._embeds else 0.0
-        await self._run(lambda: self._library.wait(ticket, longest), longest)
+        await self._run(lambda: self._library.wait(ticket, longest), longest, self._waits)
 
     async def get(self, kind: str, id: str) -> Record | None:
         return await self._run(lambda: self._library.get(kind, id))
@@ -175,8 +176,10 @@ class LibraryRecords:
     async def stats(self) -> Stats:
         return await self._run(self._library.queue.stats)
 
-    async def _run(self, do: Callable[[], T], longer: float = 0.0) -> T:
-        async with self._turns:
+    async def _run(
+        self, do: Callable[[], T], longer: float = 0.0, turns: asyncio.Semaphore | None = None
+    ) -> T:
+        async with turns or self._turns:
             deadline = Deadline(self._seconds + longer)
 
             def work() -> T:

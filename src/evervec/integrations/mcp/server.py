@@ -188,8 +188,11 @@ async def _guarded(work: Awaitable[T]) -> T:
 
 
 def _quoted(hit: HitOut) -> str:
-    title = " ".join((hit.title or "").split())  # in one line: it must not look like a record
-    return f"--- {record_uri(hit.kind, hit.id)}  {title}\n{hit.text}"
+    """A record in the prompt. Its title is one line, and its lines are marked, so that none of
+    them can look like the beginning of another record."""
+    title = " ".join((hit.title or "").split())
+    lines = (f"> {line}" for line in hit.text.splitlines())
+    return "\n".join([f"--- {record_uri(hit.kind, hit.id)}  {title}".rstrip(), *lines])
 
 
 def _failed(why: str) -> types.CallToolResult:

@@ -89,14 +89,16 @@ _RULES = {"postgresql": "lsn", "mysql": "binlog", "mariadb": "binlog"}
 
 
 def _binlog_place(source: Mapping[str, Any]) -> int:
-    """File and position as one number: the position has 32 bits, as in the log itself."""
-    file, position = source.get("file"), source.get("pos")
+    """File and position as one number: the position has 32 bits, as in the log itself. The rows
+    that one statement changes share the position of their event, in which each has its number. An
+    event has at least a byte for each row, so the sum comes before the next event."""
+    file, position, row = source.get("file"), source.get("pos"), source.get("row") or 0
     found = _LOG_FILE.search(str(file))
-    if found is None or isinstance(position, bool) or not isinstance(position, int):
+    if found is None or not all(type(number) is int for number in (position, row)):
         raise InvalidRecord("source: must have file and pos of the binary log, which order changes")
     number = int(found[1][:20])
-    if number >= _MOST_FILES or not 0 <= position < _MOST_POSITION:
+    if number >= _MOST_FILES or row < 0 or not 0 <= (place := position + row) < _MOST_POSITION:
         raise InvalidRecord(
-            f"source: {str(file)[:60]!r}, pos {position} is no place in a binary log"
+            f"source: {str(file)[:60]!r}, pos {position}, row {row} is no place in a binary log"
         )
-    return number << 32 | position
+    return number << 32 | place
