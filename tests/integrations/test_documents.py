@@ -73,6 +73,16 @@ def test_of_very_many_changes_only_those_that_are_not_embedded_are_waited_for(
     assert waited == ["7", "7", "bad"]
 
 
+def test_changes_in_the_index_are_forgotten_though_nobody_searches(
+    ev: Evervec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evervec.integrations.documents._MANY", 10)
+    documents = Documents(ev, "note")
+    for n in range(30):
+        documents.run(documents.add([{"id": str(n), "text": f"tea {n}"}]))
+        assert len(documents._waiting) <= 10
+
+
 def test_a_search_that_was_cancelled_leaves_its_wait_to_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         async with evervec.aopen(tmp_path / "notes.db", embedder="hashing") as ev:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, WebSocket
 from fastapi.testclient import TestClient
 
 import evervec
@@ -41,6 +41,11 @@ def application(search: EvervecDependency, **options: object) -> FastAPI:
     async def find(q: str, ev: Annotated[AsyncEvervec, Depends(search)]) -> list[str]:
         return [hit.id for hit in await ev.search(q)]
 
+    @app.websocket("/chat")
+    async def chat(socket: WebSocket, ev: Annotated[AsyncEvervec, Depends(search)]) -> None:
+        await socket.accept()
+        await socket.send_json([hit.id for hit in await ev.search(await socket.receive_text())])
+
     return app
 
 
@@ -64,6 +69,9 @@ def test_each_request_sees_its_tenant_only(tmp_path: Path) -> None:
         for team, found in (("blue", ["1"]), ("red", [])):
             asked = client.get("/search", params={"q": "tea"}, headers={"x-team": team})
             assert asked.json() == found
+            with client.websocket_connect("/chat", headers={"x-team": team}) as chat:
+                chat.send_text("tea")
+                assert chat.receive_json() == found
 
 
 def test_a_store_that_was_not_opened_says_what_is_missing(tmp_path: Path) -> None:

@@ -105,6 +105,13 @@ def test_an_unchanged_document_costs_nothing_and_a_changed_one_replaces_it(
     assert store.get_by_ids(["0"])[0].page_content == "Cocoa is bitter"
 
 
+def test_documents_keep_their_ids_where_none_are_given(store: EvervecStore, ev: Evervec) -> None:
+    count = ev.count()
+    assert store.add_documents(documents(), ids=None) == ids(documents())
+    assert asyncio.run(store.aadd_documents(documents(), ids=None)) == ids(documents())
+    assert ev.count() == count
+
+
 def test_a_long_document_comes_back_as_its_chunk_or_whole(ev: Evervec) -> None:
     text = "\n\n".join(f"Paragraph {n}. " + f"word{n} " * 300 for n in range(6))
     EvervecStore(ev).add_texts([text], ids=["long"])

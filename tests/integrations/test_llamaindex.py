@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,8 @@ def test_different_nodes_are_chosen_by_marginal_relevance(store: EvervecVectorSt
         asked, k = vector(chance), 8
         query = VectorStoreQuery(asked, k, mode=Mode.MMR, mmr_threshold=threshold)
         mine = store.query(query).ids or []
+        as_text = replace(query, mode="mmr")  # type: ignore[arg-type]  # simple stores take it too
+        assert store.query(as_text).ids == mine
         theirs = simple.query(query, mmr_threshold=threshold).ids or []
         assert mine == chosen(asked, 0.5 if threshold is None else threshold, k)
         same = k if threshold == 1.0 else 2
@@ -373,6 +376,8 @@ def test_what_cannot_be_done_is_said(store: EvervecVectorStore) -> None:
 
     with pytest.raises(InvalidArgument, match="unknown mode 'svm'"):
         query(mode=Mode.SVM)
+    with pytest.raises(InvalidArgument, match="unknown mode 'best'"):
+        query(mode="best")
     with pytest.raises(InvalidArgument, match="alpha must be"):
         query(mode=Mode.HYBRID, query_str="a", alpha=1.5)
     with pytest.raises(InvalidArgument, match="text_match_insensitive"):

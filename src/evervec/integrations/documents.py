@@ -33,6 +33,8 @@ Plan: TypeAlias = Generator[Call, Any, T]
 _PAGE = 1000
 _FEW = 100
 """changes for each of which a search waits by a call of its own"""
+_MANY = 10_000
+"""changes that are remembered without a search between them, before those in the index are left out"""
 _ANY: dict[str, Any] = {"or": [{"any": {"exists": True}}, {"any": {"exists": False}}]}
 """a filter that every record fits, whether it has the field or not"""
 
@@ -55,6 +57,7 @@ class Documents:
         self._wait = wait
         self._waiting: dict[str, Ticket] = {}
         """of changes that may not be in the index yet, by id"""
+        self._most_waiting = _MANY
 
     @property
     def ev(self) -> Any:
@@ -112,6 +115,9 @@ class Documents:
         tickets: list[Ticket] = yield lambda ev: ev.add_many(self.kind, records)
         yield from self.process()
         self._expect(tickets)
+        if len(self._waiting) > self._most_waiting:
+            yield from self._skip_embedded()
+            self._most_waiting = max(_MANY, 2 * len(self._waiting))
         return tickets
 
     def change(self, record: Record, metadata: Mapping[str, Any]) -> Plan[bool]:

@@ -12,11 +12,13 @@ from evervec.errors import EvervecError, StoreClosed
 from evervec.runtime.packages import install_command
 
 try:
-    from fastapi import FastAPI, Request
+    from fastapi import FastAPI
+    from fastapi.requests import HTTPConnection
 except ImportError as error:
     raise EvervecError(f"FastAPI is not installed: {install_command('evervec[server]')}") from error
 
-TenantOf = Callable[[Request], str | Awaitable[str]]
+TenantOf = Callable[[Any], str | Awaitable[str]]
+"""is given the `Request`, or the `WebSocket`"""
 
 
 def install_errors(app: FastAPI) -> None:
@@ -31,8 +33,8 @@ def install_errors(app: FastAPI) -> None:
 class EvervecDependency:
     """Opens a store with the application, and is the dependency of routes that use it.
 
-    `FastAPI(lifespan=search.lifespan)` opens and closes it; `Depends(search)` gives a route the
-    `AsyncEvervec` of the request's tenant. `worker`: whether this process embeds records, in the
+    `FastAPI(lifespan=search.lifespan)` opens and closes it; `Depends(search)` gives a route, of
+    requests or of a WebSocket, the `AsyncEvervec` of its tenant. `worker`: whether this process embeds records, in the
     background; else run `evervec worker`. `tenant`: a function that returns the tenant of a request,
     from a header, a session or a token that it has checked. `options`: those of `evervec.open`.
     """
@@ -64,8 +66,8 @@ class EvervecDependency:
             finally:
                 self._opened = None
 
-    async def __call__(self, request: Request) -> AsyncEvervec:
-        """The store, for the tenant of the request."""
+    async def __call__(self, connection: HTTPConnection) -> AsyncEvervec:
+        """The store, for the tenant of the request or WebSocket."""
         if self._opened is None:
             raise StoreClosed(
                 "the store is not open: give the application `lifespan=search.lifespan`, or enter "
@@ -73,5 +75,5 @@ class EvervecDependency:
             )
         if self._tenant is None:
             return self._opened
-        tenant = self._tenant(request)
+        tenant = self._tenant(connection)
         return self._opened.of(await tenant if isawaitable(tenant) else tenant)

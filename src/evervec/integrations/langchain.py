@@ -102,6 +102,13 @@ class EvervecStore(VectorStore):
         return store
 
     # writing
+    def add_documents(self, documents: list[Document], **options: Any) -> list[str]:
+        """Add or replace documents, by their own ids unless `ids` is given; see `add_texts`."""
+        return super().add_documents(documents, **_given(options))
+
+    async def aadd_documents(self, documents: list[Document], **options: Any) -> list[str]:
+        return await super().aadd_documents(documents, **_given(options))
+
     def add_texts(
         self,
         texts: Iterable[str],
@@ -345,6 +352,11 @@ def _records(
         }
         for place, text in enumerate(listed)
     ]
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Without `ids=None`, for which LangChain would ignore the ids of documents."""
+    return {name: value for name, value in options.items() if name != "ids" or value is not None}
 
 
 def _is_empty(text: Any) -> bool:

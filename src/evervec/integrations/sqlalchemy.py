@@ -79,6 +79,7 @@ def indexed(
     return declare
 
 
+_STATEMENTS = (Insert, Update, Delete)
 _TEXT = "the text of a function"
 Key = tuple[str, str]
 """tenant and id of a record"""
@@ -288,11 +289,11 @@ class Followed:
                 event.listen(conn, "before_execute", self._warn)
 
     def _warn(self, conn: Connection, statement: Any, *_: Any) -> None:
-        if not isinstance(statement, Insert | Update | Delete):
+        if not isinstance(statement, _STATEMENTS):
             return
         if statement.table not in self._tables or self._changes(self._sessions.get(conn)):
             return
-        what = type(statement).__name__.lower()
+        what = next(kind for kind in _STATEMENTS if isinstance(statement, kind)).__name__.lower()
         warnings.warn(
             f"{what}() changes rows of {statement.table} outside a flush, so the records of kind "
             f"{self.kind!r} are not changed: change objects of {self._model.__name__} in a "

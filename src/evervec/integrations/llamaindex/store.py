@@ -184,13 +184,13 @@ class EvervecVectorStore(BasePydanticVectorStore):
     ) -> Plan[VectorStoreQueryResult]:
         mode, k = _mode(query), query.similarity_top_k
         threshold = options.pop("mmr_threshold", query.mmr_threshold)
-        if query.mode is VectorStoreQueryMode.MMR:
+        if query.mode == VectorStoreQueryMode.MMR:  # it may be a text
             options["diversity"] = 1.0 - (_BOTH_WAYS if threshold is None else threshold)
         text = query.query_str if mode != "semantic" or query.query_embedding is None else None
         vector = None if mode == "text" else query.query_embedding
         filter = combine(filter_of(query.filters), _chosen(query))
         alpha = query.alpha if mode == "hybrid" else None
-        if query.mode is VectorStoreQueryMode.HYBRID and query.hybrid_top_k is not None:
+        if query.mode == VectorStoreQueryMode.HYBRID and query.hybrid_top_k is not None:
             k = query.hybrid_top_k
         if alpha is not None:
             options["explain"] = True
@@ -212,8 +212,8 @@ def _mode(query: VectorStoreQuery) -> str:
     """The mode of a search. `alpha` 1 asks for vectors alone, and 0 for words alone."""
     mode = _MODES.get(query.mode)
     if mode is None:
-        known = ", ".join(mode.value for mode in _MODES)
-        raise InvalidArgument(f"unknown mode {query.mode.value!r}; choose one of {known}")
+        known, given = ", ".join(mode.value for mode in _MODES), getattr(query.mode, "value", None)
+        raise InvalidArgument(f"unknown mode {given or query.mode!r}; choose one of {known}")
     if mode == "hybrid" and query.alpha is not None:
         if not 0.0 <= query.alpha <= 1.0:
             raise InvalidArgument(f"alpha must be a number from 0 to 1, not {query.alpha!r}")
