@@ -395,6 +395,8 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         (("jobs", "--status", "lost"), 2, "unknown status 'lost'"),
         (("--store", "no/where/x.db", "init"), 1, "the folder no/where does not exist"),
         (("--store", "typo.db", "search", "x"), 1, "store typo.db does not exist"),
+        (("--store", "sqlite:///typo.db", "status"), 1, "store typo.db does not exist"),
+        (("--store", "duckdb:///typo.db", "status"), 1, "store typo.db does not exist"),
         (("add", "note", "--jsonl", "no.jsonl"), 2, "'no.jsonl' does not exist"),
         (("--embedder", "magic", "status"), 2, "unknown embedder 'magic'"),
         (("--store", "mysql://me:secret@host/db", "status"), 2, "…@host/db"),

@@ -1,6 +1,7 @@
 """A fleet: replaced when dead, larger when behind, smaller when idle. The workers are stand-ins."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -171,8 +172,13 @@ def test_a_store_for_one_process_has_no_fleet(store: str) -> None:
 def test_orders_mean_the_same_in_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERVEC_OPENAI_KEY", "sk-secret")
     monkeypatch.setenv("OTHER", "not sent")
-    made = orders("a.db", None, "hashing", None, 2)
-    assert made.store.startswith("/")
+    monkeypatch.setenv("EVERVEC_INDEX", "lancedb://vectors")
+    made = orders("a.db", "qdrant-edge://points", "hashing", None, 2)
+    assert made.store == orders("sqlite:///a.db", None, None, None, 2).store == f"{Path.cwd()}/a.db"
+    assert made.index == f"qdrant-edge://{Path.cwd()}/points"
+    assert made.environ["EVERVEC_INDEX"] == f"lancedb://{Path.cwd()}/vectors"
+    for url in ("lancedb://s3://bucket/vectors", "qdrant://host:6333", "own"):
+        assert orders("postgresql://host/a", url, None, None, 1).index == url
     assert made.environ["EVERVEC_OPENAI_KEY"] == "sk-secret"
     assert "OTHER" not in made.environ
     assert "sk-secret" not in repr(made)

@@ -75,8 +75,10 @@ class Where:
         if self.app:
             yield _load_app(self.app)
             return
-        path = self.store or os.environ.get("EVERVEC_STORE") or "evervec.db"
-        if not make and "://" not in path and not path.endswith(":") and not os.path.exists(path):
+        from evervec.stores.location import store_file
+
+        path = store_file(self.store)
+        if not make and path is not None and not path.exists():
             raise StoreError(
                 f"store {path} does not exist: create it with `evervec init` or `evervec add`, or "
                 "give another one with --store"
@@ -84,7 +86,7 @@ class Where:
         from evervec.opening import leaving_no_empty_store, open
 
         with (
-            leaving_no_empty_store(path) if make else nullcontext(),
+            leaving_no_empty_store(self.store) if make else nullcontext(),
             open(
                 self.store,
                 index=self.index,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 IN_MEMORY = ("memory:", ":memory:")
+_DUCKDB = "duckdb:///"
 
 
 def sqlite_path(given: Any) -> Path | None:
@@ -19,6 +20,14 @@ def sqlite_path(given: Any) -> Path | None:
         return None
     path, _, ask = rest[1:].partition("?")
     return Path(path if ask in ("mode=ro", "immutable=1") else rest[1:])
+
+
+def store_file(given: Any) -> Path | None:
+    """The file of a store; None for one in memory or on a server."""
+    url = store_url(given)
+    if url.startswith(_DUCKDB):
+        return Path(url.removeprefix(_DUCKDB))
+    return sqlite_path(given)
 
 
 def store_url(given: Any) -> str:

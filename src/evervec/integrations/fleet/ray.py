@@ -13,6 +13,7 @@ from typing import Any
 
 from evervec.errors import SettingsError
 from evervec.runtime.packages import load_package
+from evervec.stores.location import sqlite_path
 
 log = logging.getLogger("evervec")
 
@@ -39,10 +40,20 @@ def orders(
             f"{store} can be open in one process only: a fleet needs PostgreSQL, or SQLite on one "
             "machine"
         )
-    if "://" not in store:
-        store = os.path.abspath(store)
+    path = sqlite_path(store)
+    if path is not None:
+        store = os.path.abspath(path)
     environ = {k: v for k, v in os.environ.items() if k.startswith("EVERVEC_")}
-    return Orders(store, index, embedder, app, concurrency, environ)
+    environ.update({k: _absolute(v) for k, v in environ.items() if k == "EVERVEC_INDEX"})
+    return Orders(store, index and _absolute(index), embedder, app, concurrency, environ)
+
+
+def _absolute(index: str) -> str:
+    """The URL of an index, with the whole path if it is a folder."""
+    scheme, _, place = index.partition("://")
+    if scheme not in ("lancedb", "qdrant-edge") or "://" in place:
+        return index
+    return f"{scheme}://{os.path.abspath(place)}"
 
 
 class WorkerActor:
