@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import evervec
-from evervec import Embedder, Evervec, ImportedVectors, InvalidArgument, Kind
+from evervec import Embedder, Evervec, EvervecError, ImportedVectors, InvalidArgument, Kind
 from evervec.embedders.hashing import HashingEmbedder
 from support.command import runner
 from support.engines import OWN_PAIRS
@@ -249,6 +249,9 @@ def test_a_file_that_is_none_of_these_is_told(world: World, tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidArgument, match="has no files"):
         world.ev.import_vectors(tmp_path / "empty")
+    for save in (world.ev.export_pending, world.ev.export):
+        with pytest.raises(EvervecError, match=r"a\.parquet cannot be written: No such file"):
+            save(tmp_path / "gone" / "a.parquet")
 
 
 def test_a_folder_of_files_in_any_order_and_with_repeated_rows_is_taken(

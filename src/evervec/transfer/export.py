@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evervec.errors import InvalidArgument
+from evervec.errors import EvervecError, InvalidArgument
 from evervec.indexes.base import Index
 from evervec.model.basics import as_datetime
 from evervec.model.bounds import shown
@@ -124,19 +124,23 @@ class Exporter:
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """A file to write; it has its name only when it is complete and on disk."""
+    """A file to write; it has its name only when it is complete and on disk. Raises `EvervecError`
+    if it cannot be written."""
     pyarrow()
-    whole = Path(path)
-    handle, name = tempfile.mkstemp(".partial", f".{whole.name}.", whole.parent)
+    whole, name = Path(path), None
     try:
+        handle, name = tempfile.mkstemp(".partial", f".{whole.name}.", whole.parent)
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, whole)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
+    except BaseException as error:
+        if name is not None:
+            with suppress(OSError):
+                os.unlink(name)
+        if isinstance(error, OSError):
+            raise EvervecError(f"{whole} cannot be written: {error.strerror or error}") from error
         raise
 
 
