@@ -184,6 +184,8 @@ def test_what_cannot_be_followed_is_refused(memory: World, nats_server: NatsServ
         {"url": "http://localhost"},
         {"stream": ""},
         {"stream": "no-such-stream"},
+        {"stream": "no.such stream"},
+        {"options": {"no_such_option": 1}},
         {"subject": ""},
     ):
         wanted: dict[str, Any] = {"url": nats_server.url, "stream": "s", "kind": KIND, **given}

@@ -146,8 +146,10 @@ class NatsSource:
         LOOP.hold(self)
         try:
             self._connection, self._subscription = self._call(self._subscribe())
-        except BaseException:
+        except BaseException as error:
             LOOP.release(self)
+            if isinstance(error, ValueError | TypeError) and not isinstance(error, InvalidArgument):
+                raise InvalidArgument(f"NATS's client rejected its options: {error}") from None
             raise
 
     async def _subscribe(self) -> tuple[Any, Any]:
