@@ -266,12 +266,13 @@ def test_a_filter_has_the_names_and_values_of_fields_on_every_engine(store: str)
 
 
 def test_a_filter_by_what_is_no_metadata_is_refused() -> None:
-    for filter, reason in (
+    wrong: tuple[tuple[Any, str], ...] = (
         ({"titel": "tea"}, "'titel' is not in the metadata.*author, price, printed_at, pub"),
         ({"token": "tea"}, "'token': .*is not a valid UUID"),
         ({"author": 1, "author_id": 2}, "'author' is named twice"),
         ([], "filter must be a dict"),
-    ):
+    )
+    for filter, reason in wrong:
         with pytest.raises(InvalidArgument, match=reason):
             Article.evervec.search("tea", filter=filter)
 

@@ -94,7 +94,7 @@ def _binlog_place(source: Mapping[str, Any]) -> int:
     event has at least a byte for each row, so the sum comes before the next event."""
     file, position, row = source.get("file"), source.get("pos"), source.get("row") or 0
     found = _LOG_FILE.search(str(file))
-    if found is None or not all(type(number) is int for number in (position, row)):
+    if found is None or type(position) is not int or type(row) is not int:
         raise InvalidRecord("source: must have file and pos of the binary log, which order changes")
     number = int(found[1][:20])
     if number >= _MOST_FILES or row < 0 or not 0 <= (place := position + row) < _MOST_POSITION:
