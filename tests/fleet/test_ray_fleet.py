@@ -112,6 +112,19 @@ def test_an_actor_that_cannot_start_is_told_and_tried_again(tmp_path: Path) -> N
     assert fleet.replaced >= 1
 
 
+def test_an_actor_for_which_there_is_no_machine_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("evervec.integrations.fleet.ray._LATE_SECONDS", 0.0)
+    given = orders(str(tmp_path / "store.db"), None, "hashing", None, 1)
+    fleet = Fleet(RayLauncher("local", given, gpus=1), lambda: Lag(0, None), Size(1, 1))
+    for _ in range(3):
+        fleet.step()
+    (member,) = fleet.members
+    assert caplog.text.count("worker 1 has not started for 0 s") == 1
+    member.kill()
+
+
 def test_a_fleet_that_stops_gives_nothing_back_that_it_could_finish(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with evervec.open(path, embedder="hashing") as ev:

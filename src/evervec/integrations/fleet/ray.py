@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,9 @@ from evervec.runtime.packages import load_package
 from evervec.stores.location import sqlite_path
 
 log = logging.getLogger("evervec")
+
+_LATE_SECONDS = 60.0
+"""for which an actor may wait for resources before it is said"""
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,20 @@ class RayMember:
         self._ray = ray
         self._asked = actor.trouble.remote()
         self._stopped: Any = None
+        self._late_at: float | None = time.monotonic() + _LATE_SECONDS
+        """when it should have started; None: it has, or it was said that it has not"""
 
     def trouble(self) -> str | None:
         ready, _ = self._ray.wait([self._asked], timeout=0)
         if not ready:  # it starts, waits for a GPU, or its machine does not answer yet
+            if self._late_at is not None and time.monotonic() >= self._late_at:
+                self._late_at = None
+                log.warning(
+                    "%s has not started for %g s: Ray may have no machine with the CPUs and GPUs "
+                    "that it needs, see `ray status`", self.name, _LATE_SECONDS,
+                )  # fmt: skip
             return None
+        self._late_at = None
         try:
             found: str | None = self._ray.get(self._asked)
         except self._ray.exceptions.RayError as error:
