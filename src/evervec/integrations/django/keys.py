@@ -23,7 +23,9 @@ def stored_value(field: Any, value: Any, connection: Any) -> Any:
     is_json = isinstance(field, JSONField) and connection.vendor == "postgresql"
     if value is None or is_json or isinstance(field, DecimalField):
         return value
-    return field.get_db_prep_value(value, connection)
+    made = field.get_db_prep_value(value, connection)
+    # for psycopg a number has a type of its own, which is written differently
+    return int(made) if isinstance(made, int) and not isinstance(made, bool) else made
 
 
 def target_of(field: Any) -> Any:
