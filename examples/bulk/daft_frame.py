@@ -10,12 +10,16 @@ from daft import DataType
 Vectors = DataType.list(DataType.list(DataType.float32()))
 
 
-@daft.cls(gpus=1, max_concurrency=1)
 class Embed:
     def __init__(self, model: str) -> None:
-        from evervec.embedders.st import StEmbedder
+        if model == "hashing":  # to try it without a model and a GPU
+            from evervec.embedders.hashing import HashingEmbedder
 
-        self.embedder = StEmbedder(model)
+            self.embedder: Any = HashingEmbedder()
+        else:
+            from evervec.embedders.st import StEmbedder
+
+            self.embedder = StEmbedder(model)
 
     @daft.method.batch(return_dtype=Vectors, batch_size=2048)  # type: ignore[untyped-decorator]
     def vectors(self, texts: Any) -> Any:
@@ -26,7 +30,8 @@ class Embed:
 
 
 def main(source: str, target: str, model: str) -> None:
-    embed = Embed(model)
+    gpus = 0 if model == "hashing" else 1
+    embed: Any = daft.cls(Embed, gpus=gpus, max_concurrency=1)(model)
     frame = daft.read_parquet(source)
     frame = frame.with_column("vectors", embed.vectors(frame["texts"])).exclude("texts")
     frame.write_parquet(target)

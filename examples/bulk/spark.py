@@ -17,9 +17,15 @@ def main(source: str, target: str, model: str) -> None:
     schema = StructType([f for f in frame.schema if f.name != "texts"] + [vectors])
 
     def embed(batches: Iterator[Any]) -> Iterator[Any]:
-        from evervec.embedders.st import StEmbedder
+        embedder: Any
+        if model == "hashing":  # to try it without a model
+            from evervec.embedders.hashing import HashingEmbedder
 
-        embedder = StEmbedder(model)
+            embedder = HashingEmbedder()
+        else:
+            from evervec.embedders.st import StEmbedder
+
+            embedder = StEmbedder(model)
         for batch in batches:
             texts = batch.column("texts").to_pylist()
             rows = embedder.embed(list(chain.from_iterable(texts)))
