@@ -381,6 +381,9 @@ def test_a_search_is_in_the_database_of_the_rows_that_it_chooses_from() -> None:
     ):
         assert {place._state.db for place in found} == {"other"}
         assert all(place.evervec_hit.text == place.name for place in found)
+    with searchable():
+        assert Place.search.search("far", among=there.all()).count() == 2
+        assert not Place.search.search("far", mode="text")
     near = Place.search.similar(away[0]).get()
     assert (near.pk, near.name) == (away[1].pk, away[1].name)
     assert Place.search.search("red", among=Place.objects).count() == 2

@@ -38,7 +38,7 @@ def searchable(embedder: Any = "hashing") -> Iterator[None]:
                     stores[alias] = stack.enter_context(store)
                 ev = stores[alias]
                 for model, declaration in searched_models(apps).items():
-                    if router.db_for_write(model) == alias:
+                    if router.allow_migrate_model(alias, model):
                         copy_rows(ev, model, declaration, alias)
                 ev.process_all()
                 return ev
