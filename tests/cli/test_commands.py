@@ -590,6 +590,13 @@ def test_tables_are_listed_and_attached_again(run: Run, tmp_path: Path) -> None:
     assert "articles is attached again as articles" in done.stdout
     assert "letters: letters has no column 'body'" in done.stderr
     assert json.loads(run("attach", "--again", "--json", code=1).stdout)[0]["kind"] == "letters"
+    run("attach", "articles", "--text", "{body}!", "--kind", "shouted")
+    app.execute("alter table articles rename to pieces")
+    assert run("attach", "articles", "--again", "--to", "x", code=2).stderr.count("shouted") == 1
+    both = run("attach", "articles", "--again").stdout.splitlines()
+    assert [line.split(";")[0] for line in both] == [
+        "pieces is attached again as articles", "pieces is attached again as shouted"
+    ]  # fmt: skip
     for wrong in (("attach",), ("attach", "articles"), ("attach", "--again", "--text", "x"),
                   ("attach", "articles", "--text", "x", "--to", "y")):  # fmt: skip
         run(*wrong, code=2)

@@ -92,14 +92,15 @@ def _attach_again(
     facts, failed = [], 0
     with where.opened() as ev:
         if table is None:
-            wanted = [t.kind for t in ev.tables() if t.state == "broken"]
+            wanted = [t.attachment for t in ev.tables() if t.state == "broken"]
         else:
-            wanted = [a.kind for a in ev.attachments.attachments_of(table)]
+            wanted = ev.attachments.attachments_of(table)
             if to is not None and len(wanted) > 1:
-                wanted = [table]  # refused, and told which kinds there are
-        for kind in wanted:
+                ev.attach_again(table, to=to)  # is refused, and says which kinds there are
+        for before in wanted:
+            kind = before.kind
             try:
-                (made,) = ev.attach_again(kind, to=to, dry_run=dry_run)
+                (made,) = ev.attach_again(before, to=to, dry_run=dry_run)
             except (InvalidArgument, StoreError) as error:
                 failed += 1
                 facts.append({"kind": kind, "error": str(error)})

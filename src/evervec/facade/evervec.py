@@ -236,10 +236,15 @@ class Evervec(RecordMethods, ObservationMethods, AbstractContextManager["Evervec
         return self._estimated(planned) if dry_run else planned
 
     def attach_again(
-        self, table: str | None = None, *, to: str | None = None, dry_run: bool = False
+        self,
+        table: str | Attachment | None = None,
+        *,
+        to: str | None = None,
+        dry_run: bool = False,
     ) -> list[Attachment]:
-        """Attach a table (or kind) with what was given to `attach` before, after it was rebuilt,
-        renamed or lost its triggers; None: all tables that are no longer as they were attached.
+        """Attach a table, a kind, or one `attachment` of `tables()` with what was given to `attach`
+        before, after it was rebuilt, renamed or lost its triggers; None: all tables that are no
+        longer as they were attached.
         Workers then compare all of its rows: what changed meanwhile is embedded, nothing else.
 
         `to`: the table's new name; not needed if it was renamed with its triggers. A column that

@@ -65,15 +65,21 @@ class Tables:
         return planned
 
     def attach_again(
-        self, table: str | None = None, *, to: str | None = None, dry_run: bool = False
+        self,
+        table: str | Attachment | None = None,
+        *,
+        to: str | None = None,
+        dry_run: bool = False,
     ) -> list[Attachment]:
-        """Attach a table or kind with what was given before, or with None all tables that are no
-        longer as they were attached. One that cannot be attached does not stop the others; then
-        the first error is raised at the end."""
+        """Attach a table, a kind or one attachment with what was given before, or with None all
+        tables that are no longer as they were attached. One that cannot be attached does not stop
+        the others; then the first error is raised at the end."""
         if table is None:
             if to is not None:
                 raise InvalidArgument("name the table that has a new name")
             mine = [a for a in self.by_kind().values() if self.trouble(a) is not None]
+        elif isinstance(table, Attachment):
+            mine = [table]
         else:
             mine = self.attachments_of(table)
             if to is not None and len(mine) > 1:
