@@ -203,7 +203,7 @@ def test_searches_beside_writers_are_never_wrong(world: World) -> None:
     threads = [threading.Thread(target=search) for _ in range(2)]
     for thread in threads:
         thread.start()
-    rounds = 150 if ev.index.shares_store else 20
+    rounds = 60 if ev.index.shares_store else 12
     for seq in range(10**9, 10**9 + rounds):
         ev.index.apply([change(version, number, seq, [f"word{seq}"])])
     stop.set()
