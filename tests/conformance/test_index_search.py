@@ -104,7 +104,7 @@ def test_fields_that_are_kept_ready_change_no_answer(world: World) -> None:
     ]  # fmt: skip
     before = [sorted(nearest(world.ev, "alpha", 50, filter=one)) for one in wanted]
     assert list(map(len, before)) == [1, 2, 20, 10, 20, 3, 0, 0]
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     for thread in threading.enumerate():
         if thread.name == "evervec-fields":
             thread.join()

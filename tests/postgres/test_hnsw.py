@@ -195,7 +195,7 @@ def test_an_index_is_built_and_used_after_a_load_that_has_stopped(world: World, 
     (collection,) = ev.store.versions.collections()
     version = collection.version
     assert state(url, version) == []  # nobody has analyzed the table, and nothing is written
-    ev.index.tend(0.0)
+    ev.index.maintain(0.0)
     until(lambda: state(url, version) == [True], "the index to be built")
     index = ev.index
     assert isinstance(index, PgvectorIndex)
@@ -213,7 +213,7 @@ def test_every_large_collection_gets_its_index_in_one_look(world: World, url: st
         list(ev.add_many(kind, ({"id": n, "text": f"alpha {n}"} for n in range(20))))
     work(ev)
     versions = [c.version for c in ev.store.versions.collections()]
-    ev.index.tend(0.0)
+    ev.index.maintain(0.0)
     until(lambda: all(state(url, v) == [True] for v in versions), "both indexes to be built")
 
 
