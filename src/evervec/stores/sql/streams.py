@@ -62,32 +62,8 @@ class Streams(Part):
     ) -> list[FailedMessage]:
         found = self.read(self.sql.failed_messages, tenant, name, after, limit)
         return [
-            FailedMessage(
-                stream,
-                part,
-                position,
-                reason,
-                key,
-                content,
-                size,
-                headers,
-                _time(sent),
-                _time(failed),
-                number,
-            )
-            for (
-                stream,
-                part,
-                position,
-                reason,
-                key,
-                content,
-                size,
-                headers,
-                sent,
-                failed,
-                number,
-            ) in found
+            FailedMessage(*message, _time(sent), _time(failed), number)
+            for *message, sent, failed, number in found
         ]
 
     def count_failed(self, tenant: str, name: str, most: int) -> int:
