@@ -62,9 +62,14 @@ class Streams(Part):
     ) -> list[FailedMessage]:
         found = self.read(self.sql.failed_messages, tenant, name, after, limit)
         return [
-            FailedMessage(*message, _time(sent), _time(failed), number)
-            for *message, sent, failed, number in found
-        ]
+            FailedMessage(
+                stream, part, position, reason, key, content, size, headers, _time(sent),
+                _time(failed), number,
+            )
+            for (
+                stream, part, position, reason, key, content, size, headers, sent, failed, number,
+            ) in found
+        ]  # fmt: skip
 
     def count_failed(self, tenant: str, name: str, most: int) -> int:
         (count,) = self.read_one(self.sql.count_failed_messages, tenant, name, most)
