@@ -61,7 +61,7 @@ T = TypeVar("T")
 Work = Callable[[int], int]
 """the work that an input of a size takes"""
 
-SMALL = 100
+SMALL = 200
 _NO_BOUND: dict[str, Any] = dict.fromkeys(
     (
         "metadata_bytes", "metadata_values", "metadata_depth", "filter_conditions",
