@@ -50,7 +50,7 @@ class Waiting:
         self.seconds: dict[str, list[float]] = {"claim": [], "worker": []}
         for start in range(0, jobs, _STEP):
             self._enqueue(min(_STEP, jobs - start))
-        self.ev.store.tend()
+        self.ev.store.maintain()
 
     def _enqueue(self, jobs: int) -> None:
         self.ev.queue.enqueue_many("article", [next(self._ids) for _ in range(jobs)])

@@ -74,7 +74,7 @@ class Evervec:
 
     def settle(self) -> None:
         for _ in range(2):  # an index that is being filled waits for a second look
-            self._ev.index.tend(0.0)
+            self._ev.index.maintain(0.0)
         for thread in threading.enumerate():
             if thread.name in _BUILDERS:
                 thread.join()

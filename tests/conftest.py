@@ -1,5 +1,6 @@
 """Fixtures that every folder of tests can use."""
 
+import atexit
 import gc
 import os
 from collections.abc import Generator, Iterator
@@ -36,7 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    gc.unfreeze()  # else DuckDB's bindings report objects that were not freed
     if not hasattr(config, "workerinput"):
         postgres.remove_folder()
 
@@ -59,6 +59,9 @@ def pytest_collection() -> Generator[None, object, object]:
     gc.disable()
     result = yield
     gc.freeze()
+    # else DuckDB's bindings report objects that were not freed; only after pytest has collected
+    # garbage for the last time, which would take seconds
+    atexit.register(gc.unfreeze)
     gc.enable()
     return result
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 import evervec
 from evervec import InvalidInput
 from evervec.embedders.hashing import HashingEmbedder
+from evervec.runtime.coroutines import LOOP
 from support.processes import until
 
 Vectors = NDArray[np.float32]
@@ -49,6 +51,12 @@ class Awaited:
             raise
         vector: Vectors = self._inner.embed([text])[0]
         return vector
+
+
+@pytest.fixture(autouse=True)
+def users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the loop: stores that other tests of this process left open do not count."""
+    monkeypatch.setattr(LOOP, "_users", WeakSet())
 
 
 def threads() -> list[str]:

@@ -113,12 +113,13 @@ def test_a_priority_set_later_changes_the_order(world: World) -> None:
     assert claimed_order(world.ev) == ["2", "1", "0"]
 
 
-@pytest.mark.parametrize("priority", [1 << 62, -(1 << 70), "high", 1.5, None])
-def test_a_priority_that_no_job_can_have_is_refused(world: World, priority: Any) -> None:
+def test_a_priority_that_no_job_can_have_is_refused(world: World) -> None:
     ticket = world.ev.add(KIND, "alpha", id="1", priority=3)
-    with pytest.raises(EvervecError, match="priority"):
-        world.ev.queue.set_priority(ticket.job_id, priority)
-    assert job_of(world.ev, "1").priority == 3
+    refused: tuple[Any, ...] = (1 << 62, -(1 << 70), "high", 1.5, None)
+    for priority in refused:
+        with pytest.raises(EvervecError, match="priority"):
+            world.ev.queue.set_priority(ticket.job_id, priority)
+        assert job_of(world.ev, "1").priority == 3
 
 
 def test_a_job_that_is_not_there_or_another_tenants_cannot_be_cared_for(world: World) -> None:

@@ -41,7 +41,7 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_store_that_is_closed_in_use_is_closed_for_every_thread(world: World, call: Any) -> None:
     world.ev.close()  # stores in one DuckDB file share its connections
-    for _ in range(5):
+    for _ in range(3):
         ev = world.open()
         ev.add(KIND, paragraph("one"), id="1")
         made, ends = list[None](), list[Exception]()

@@ -168,9 +168,10 @@ def test_bulk_failure_tells_where_each_went(world: World) -> None:
     assert ends == [Status.PENDING, Status.FAILED, None, Status.PENDING]
 
 
-@pytest.mark.parametrize("error", ["half a pair \ud800", "a NUL \0 inside", "", "x" * 100_000])
-def test_an_error_of_any_text_can_be_kept(world: World, error: str) -> None:
-    world.ev.add(KIND, "alpha", id="1")
-    world.ev.queue.fail(claim_one(world.ev), error)
-    assert job_of(world.ev, "1").status is Status.PENDING
-    assert len(world.ev.queue.history(KIND, "1")) == 1
+def test_an_error_of_any_text_can_be_kept(world: World) -> None:
+    errors = ("half a pair \ud800", "a NUL \0 inside", "", "x" * 100_000)
+    for n, error in enumerate(errors):
+        world.ev.add(KIND, "alpha", id=str(n))
+        world.ev.queue.fail(claim_one(world.ev), error)
+        assert job_of(world.ev, str(n)).status is Status.PENDING
+        assert len(world.ev.queue.history(KIND, str(n))) == 1

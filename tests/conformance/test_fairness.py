@@ -125,12 +125,12 @@ def test_a_job_that_waits_is_put_before_and_behind_its_time(world: World) -> Non
     assert claim_one(ev).record_id == "1"
 
 
-@pytest.mark.parametrize("priority", [1001, -1001, 1 << 40])
-def test_a_priority_outside_of_its_range_is_refused(world: World, priority: int) -> None:
-    with pytest.raises(InvalidRecord, match="from -1000 to 1000"):
-        world.ev.add(KIND, "x", id="1", priority=priority)
-    with pytest.raises(InvalidRecord, match="from -1000 to 1000"):
-        world.ev.queue.enqueue(KIND, "1", priority=priority)
+def test_a_priority_outside_of_its_range_is_refused(world: World) -> None:
+    for priority in (1001, -1001, 1 << 40):
+        with pytest.raises(InvalidRecord, match="from -1000 to 1000"):
+            world.ev.add(KIND, "x", id="1", priority=priority)
+        with pytest.raises(InvalidRecord, match="from -1000 to 1000"):
+            world.ev.queue.enqueue(KIND, "1", priority=priority)
 
 
 def test_tenants_of_any_name_get_their_turn(world: World) -> None:

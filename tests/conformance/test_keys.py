@@ -80,11 +80,11 @@ def test_the_last_use_never_goes_back(world: World, keys: Keys) -> None:
     assert listed.last_used_at.timestamp() == pytest.approx(now + 5, abs=0.01)
 
 
-@pytest.mark.parametrize("bad", [("", "a", "reader"), ("t", " ", "reader"), ("t", "a", "root")])
-def test_a_key_with_bad_parts_is_refused(keys: Keys, bad: tuple[str, str, str]) -> None:
-    with pytest.raises(InvalidArgument):
-        keys.create(*bad)
-    assert not keys.any()
+def test_a_key_with_bad_parts_is_refused(keys: Keys) -> None:
+    for bad in (("", "a", "reader"), ("t", " ", "reader"), ("t", "a", "root")):
+        with pytest.raises(InvalidArgument):
+            keys.create(*bad)
+        assert not keys.any()
 
 
 def test_a_rotated_key_stays_good_for_the_overlap_and_no_longer(world: World, keys: Keys) -> None:

@@ -1,7 +1,5 @@
 """Full text: what is live, by words, as the store ranks it."""
 
-import pytest
-
 from support.world import KIND, World, add_all, fail_for_good
 
 
@@ -41,13 +39,11 @@ def test_a_quoted_phrase_is_found_as_a_whole(world: World) -> None:
     assert found(world, '"new york"') == ["0"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    ['"', '""', "AND", "NOT alpha", "alpha*", "(", "a:b", "alpha^2", "-", "NEAR(alpha)", "'; drop"],
-)
-def test_no_query_is_a_syntax_error(world: World, query: str) -> None:
+def test_no_query_is_a_syntax_error(world: World) -> None:
     add_all(world.ev, KIND, "alpha")
-    assert found(world, query) in (["0"], [])
+    odd = ('"', '""', "AND", "NOT alpha", "alpha*", "(", "a:b", "alpha^2", "-", "NEAR(alpha)")
+    for query in (*odd, "'; drop"):
+        assert found(world, query) in (["0"], []), query
 
 
 def test_a_part_of_unspaced_text_is_found(world: World) -> None:

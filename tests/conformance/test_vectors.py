@@ -189,7 +189,7 @@ def test_vectors_read_beside_a_writer_are_whole(world: World) -> None:
     ev = world.ev
     ev.add(KIND, "start", id="1")
     work(ev)
-    rounds = 40 if ev.index.shares_store else 8
+    rounds = 15 if ev.index.shares_store else 5
     stop = threading.Event()
     wrong: list[int] = []
 

@@ -7,8 +7,16 @@ import pytest
 
 import evervec
 from evervec import Evervec
+from evervec.server.dashboard import live
 from support.browser import Running, Visitor, running_browser
 from support.service import Serve, Served, serving
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live pages look for changes ten times as often: most of what their tests wait for."""
+    monkeypatch.setattr(live, "LEAST_SECONDS", live.LEAST_SECONDS / 10)
+    monkeypatch.setattr(live, "MOST_SECONDS", live.MOST_SECONDS / 10)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from evervec import Evervec
-from support.browser import Visitor, expect
+from support.browser import Scheme, Visitor, expect
 from support.service import Serve, Served
 
 
@@ -21,28 +21,36 @@ def library(ev: Evervec, serve: Serve) -> Served:
     return serve(ev)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/ui/search",
-        "/ui/search?q=tea+hills&kind=note&field=year&test=gte&value=2010",
-        "/ui/search?q=tea+hills&version=hashing-256&other=next",
-        "/ui/search?q=tea&filter=x",
-        "/ui/records",
-        "/ui/records?field=topic&test=eq&value=t1",
-        "/ui/records/note/a%2F1",
-        "/ui/map",
-        "/ui/map?colour=field:topic",
-        "/ui/map?colour=age",
-        "/ui/versions",
-    ],
+LOOKS = (
+    "/ui/search",
+    "/ui/search?q=tea+hills&kind=note&field=year&test=gte&value=2010",
+    "/ui/search?q=tea+hills&version=hashing-256&other=next",
+    "/ui/search?q=tea&filter=x",
+    "/ui/records",
+    "/ui/records?field=topic&test=eq&value=t1",
+    "/ui/records/note/a%2F1",
+    "/ui/map",
+    "/ui/map?colour=field:topic",
+    "/ui/map?colour=age",
+    "/ui/versions",
 )
-def test_a_page_is_sound(library: Served, visitor: Visitor, path: str) -> None:
-    visitor.expected = ("status of 422",) if path.endswith("filter=x") else ()
-    page = visitor.sign_in(library.key(role="admin"), path)
-    for details in page.locator("main details > summary").all():
-        details.click()
-    visitor.assert_sound()
+
+
+@pytest.mark.parametrize(
+    "schemes",
+    [("light",), pytest.param(("light", "dark"), marks=pytest.mark.long)],
+    ids="-".join,
+)
+def test_every_page_is_sound(
+    library: Served, visitor: Visitor, schemes: tuple[Scheme, ...]
+) -> None:
+    visitor.expected = ("status of 422",)  # of the filter that is none
+    page = visitor.sign_in(library.key(role="admin"))
+    for path in LOOKS:
+        page.goto(path)
+        for details in page.locator("main details > summary").all():
+            details.click()
+        visitor.assert_sound(*schemes)
 
 
 def test_a_search_is_narrowed_explained_and_copied(library: Served, visitor: Visitor) -> None:

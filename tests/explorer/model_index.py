@@ -2,7 +2,7 @@
 
 It keeps what `evervec.indexes.base` asks of every index, and takes the liberties that it leaves:
 a batch is written record by record, so others see a part of it, and a failure may leave a part;
-an answer may be lost after the write; tombstones are forgotten when `tend` allows it.
+an answer may be lost after the write; tombstones are forgotten when `maintain` allows it.
 """
 
 from collections import Counter
@@ -220,8 +220,8 @@ class ModelIndex:
                 del write.entries[place]
         write.end()
 
-    def tend(self, before: float) -> None:
-        write = self._writing("tend")
+    def maintain(self, before: float) -> None:
+        write = self._writing("maintain")
         for place, entry in list(write.entries.items()):
             if entry.removed_at is not None and entry.removed_at < before:
                 del write.entries[place]

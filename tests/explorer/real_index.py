@@ -30,7 +30,7 @@ T = TypeVar("T")
 REAL = ("lancedb", "qdrant")
 _SCHEMES = {"lancedb": "lancedb", "qdrant": "qdrant-edge"}
 _READS = ("search", "held", "strays")
-_WRITES = ("remove", "drop", "revive", "drop_strays", "tend")
+_WRITES = ("remove", "drop", "revive", "drop_strays", "maintain")
 OPTIONS = {"writer_lock_seconds": 10.0}
 """a writer that stands still loses its turn within the pause that a schedule makes"""
 

@@ -73,7 +73,7 @@ def test_kept_results_are_right_whatever_happened(world: World, seed: int) -> No
     truth["first"] = {}
     for _ in range(40):
         ev = draw.choice(processes)
-        act = draw.choice(("add", "add", "delete", "tend", "search", "search"))
+        act = draw.choice(("add", "add", "delete", "maintain", "search", "search"))
         if act == "add":
             for id in map(str, draw.sample(range(30), 3)):
                 group = draw.choice([0, 1, 2, 3.0, True, None])
@@ -83,8 +83,8 @@ def test_kept_results_are_right_whatever_happened(world: World, seed: int) -> No
             id = draw.choice(sorted(truth.keys() - {"first"}))
             ev.delete(KIND, id)
             del truth[id]
-        elif act == "tend":
-            ev.store.tend()
+        elif act == "maintain":
+            ev.store.maintain()
         elif act == "search":
             check(ev, truth)
     for ev in processes:

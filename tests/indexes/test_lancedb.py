@@ -127,7 +127,7 @@ def test_large_tables_are_indexed_by_maintenance_and_not_within_a_batch(make: Ma
     index.apply(many)
     index._tables[version].writer.tidy()  # type: ignore[attr-defined]
     assert indexed(world) == columns
-    index.tend(0)
+    index.maintain(0)
     assert indexed(world) == columns | {"vector"}
     for n in (5, 900, 2000):
         found = index.search(Query(version, "default", many[n].points[0].vector, 5))
@@ -147,7 +147,7 @@ def test_new_rows_join_the_ann_index_in_parts_that_maintenance_merges(
     world = make("lancedb", lancedb_ann_rows=300)
     version, index = version_of(world), world.ev.index
     index.apply([change(version, RECORD + n, SEQ, [f"word{n}"]) for n in range(300)])
-    index.tend(0)
+    index.maintain(0)
     table = index._tables[version]  # type: ignore[attr-defined]
     for turn in range(1, 5):
         first = RECORD + 300 * turn
@@ -161,7 +161,7 @@ def test_new_rows_join_the_ann_index_in_parts_that_maintenance_merges(
         assert np.isclose(found.scores[0], 1.0, atol=1e-3)
     assert parts(world) > 3
     expected = held(world)
-    index.tend(0)
+    index.maintain(0)
     assert parts(world) == 1
     assert held(world) == expected
 

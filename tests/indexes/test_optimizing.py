@@ -43,10 +43,10 @@ def engine_of(world: World) -> EdgeEngine:
     return engine
 
 
-def tend(world: World) -> None:
+def maintain(world: World) -> None:
     """Two looks: a collection that is being filled is not due."""
-    world.ev.index.tend(0)
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
+    world.ev.index.maintain(0)
 
 
 def held(world: World) -> dict[int, int]:
@@ -75,7 +75,7 @@ class Held:
 def test_the_copy_takes_the_place_of_the_folder(world: World) -> None:
     engine, before = engine_of(world), held(world)
     inode = (world.folder / "edge" / NAME).stat().st_ino
-    tend(world)
+    maintain(world)
     engine.optimizer.wait()
     assert (world.folder / "edge" / NAME).stat().st_ino != inode
     assert folders(world) == {NAME}
@@ -104,7 +104,7 @@ def test_what_is_written_meanwhile_is_in_the_copy_too(
 ) -> None:
     engine, version = engine_of(world), version_of(world)
     optimization = Held(engine, monkeypatch)
-    tend(world)
+    maintain(world)
     assert optimization.begun.wait(60)
     apply(world, range(5), SEQ + 1, "other {}")  # replaced
     apply(world, range(MANY, MANY + 5))  # new
@@ -129,7 +129,7 @@ def test_too_much_written_meanwhile_postpones_it(
     engine = engine_of(world)
     monkeypatch.setattr(edge_shard, "_LONGEST_JOURNAL", 3)
     optimization = Held(engine, monkeypatch)
-    tend(world)
+    maintain(world)
     assert optimization.begun.wait(60)
     apply(world, range(MANY, MANY + 5))
     expected = held(world)
@@ -138,10 +138,10 @@ def test_too_much_written_meanwhile_postpones_it(
     assert folders(world) == {NAME}
     assert held(world) == expected
     shard = engine._shards[NAME]
-    shard.is_due()
+    shard.check_writes()
     apply(world, range(MANY + 5, MANY + 15))
-    assert not shard.is_due(), "10 writes were few before, and are too many after a vain copy"
-    assert shard.is_due()
+    assert not shard.check_writes(), "10 writes were few before, and are too many after a vain copy"
+    assert shard.check_writes()
 
 
 def test_a_process_whose_copy_became_useless_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_a_collection_that_is_being_filled_is_left_alone(world: World) -> None:
     engine = engine_of(world)
     for turn in range(1, 4):
         apply(world, range(turn * MANY, (turn + 1) * MANY))
-        world.ev.index.tend(0)
+        world.ev.index.maintain(0)
         assert engine.optimizer._thread is None
 
 
@@ -202,7 +202,7 @@ def test_dropping_and_closing_do_not_wait_for_it(
 ) -> None:
     engine = engine_of(world)
     optimization = Held(engine, monkeypatch)
-    tend(world)
+    maintain(world)
     assert optimization.begun.wait(60)
     world.ev.index.drop(version_of(world))
     assert NAME not in folders(world)
@@ -222,7 +222,7 @@ def test_a_process_that_fails_leaves_the_folder_alone(
         run(folder, is_useless)
 
     monkeypatch.setattr(engine.optimizer, "_run", fails)
-    tend(world)
+    maintain(world)
     engine.optimizer.wait()
     assert "is postponed" in caplog.text
     assert held(world) == expected

@@ -87,10 +87,10 @@ def test_a_collection_that_exists_gets_the_payload_indexes_that_it_lacks(make: M
     world.ev.register(Kind(KIND, index_fields={"agent": str, "urgent": bool}))
     server = server_of(world)
     server.seen.clear()
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     assert indexes_made(world) == {"metadata.agent": "keyword", "metadata.urgent": "bool"}
     server.seen.clear()
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     assert indexes_made(world) == {}
 
     # a process without the kind does the same before its first write
@@ -122,7 +122,7 @@ def test_a_server_that_refuses_a_payload_index_is_written_all_the_same(
 def test_the_embedded_engine_keeps_declared_fields_ready(make: Make) -> None:
     world = make("qdrant-edge")
     world.ev.register(DECISION)
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     known = world.ev.index._engine.known("evervec_hashing-64")  # type: ignore[attr-defined]
     assert {"tenant", "metadata.agent", "metadata.valid_from"} <= set(known.indexed)
 
@@ -302,7 +302,7 @@ def test_the_embedded_engine_keeps_what_was_written(make: Make) -> None:
 @pytest.mark.parametrize(
     ("index", "store"), [("qdrant-edge", "sqlite"), ("qdrant-memory", "memory")]
 )
-@pytest.mark.parametrize("step", ["apply", "remove", "revive", "drop", "drop strays", "tend"])
+@pytest.mark.parametrize("step", ["apply", "remove", "revive", "drop", "drop strays", "maintain"])
 def test_nobody_comes_between_a_look_and_a_write_where_the_engine_has_no_guards(
     make: Make, monkeypatch: pytest.MonkeyPatch, index: str, store: str, step: str
 ) -> None:
@@ -319,7 +319,7 @@ def test_nobody_comes_between_a_look_and_a_write_where_the_engine_has_no_guards(
         "revive": lambda: mine.revive(version, [RECORD]),
         "drop": lambda: mine.drop(version),
         "drop strays": lambda: mine.drop_strays([stray]),
-        "tend": lambda: mine.tend(world.clock.now + DAY),
+        "maintain": lambda: mine.maintain(world.clock.now + DAY),
     }
     between, refused = [], []
 
@@ -418,21 +418,21 @@ def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(
             assert (job.status, job.attempts) == (Status.PENDING, 0)
             clear()
             ev.process_all()
-            ev.index.tend(0)
+            ev.index.maintain(0)
             assert ev.verify().clean
             assert ev.search("beta", mode="semantic")[0].id == "1"
 
 
 def test_a_compaction_needs_space_for_a_copy(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make("qdrant-edge")
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     monkeypatch.setattr(edge_shard, "_LEAST", 0)  # so that it is due
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=64 << 20))
     with pytest.raises(IndexUnavailable, match="64 MiB free"):
-        world.ev.index.tend(0)
+        world.ev.index.maintain(0)
     monkeypatch.undo()
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
 
 
 def test_the_space_that_a_write_needs_is_counted_with_it(

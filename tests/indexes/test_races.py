@@ -172,7 +172,7 @@ def test_a_late_barrier_of_one_who_dies_is_undone_by_others(
         found = reader.index.search(Query(version, "default", vector("old"), 5))
         assert [(m.record, m.hash) for m in found] == [(RECORD, hash_text("new"))], "at once"
     if then == "care":
-        other.index.tend(0)
+        other.index.maintain(0)
     else:
         other.index.apply([change(version, RECORD, SEQ + 8, ["late"])])
     assert words_in(world) == {hash_text("new")}

@@ -77,7 +77,7 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
     truth: dict[str, str] = {}
     written = 0
     for _ in range(40):
-        act = draw.choice(("add", "add", "delete", "tend", "purge", "reopen", "search"))
+        act = draw.choice(("add", "add", "delete", "maintain", "purge", "reopen", "search"))
         ev = world.ev
         if act == "add":
             new = {str(n): " ".join(draw.choices(WORDS, k=3)) for n in draw.sample(range(60), 12)}
@@ -89,8 +89,8 @@ def test_a_search_is_right_whatever_happened(world: World, seed: int) -> None:
                 ev.delete(KIND, key)
                 del truth[key]
             work(ev)
-        elif act == "tend":
-            ev.index.tend(0)
+        elif act == "maintain":
+            ev.index.maintain(0)
             written += parts_of(world)
         elif act == "purge":
             world.clock.move(DAY)
@@ -112,7 +112,7 @@ def save(ev: Evervec, texts: dict[str, str]) -> None:
 def full(world: World) -> dict[str, str]:
     truth = {str(n): f"{WORDS[n % 8]} {WORDS[n // 8]}" for n in range(30)}
     save(world.ev, truth)
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     assert parts_of(world) == 3
     return truth
 
@@ -131,7 +131,7 @@ def test_tenants_have_sketches_of_their_own(world: World) -> None:
     other = world.tenant("other")
     theirs = {str(n): f"{WORDS[n % 8]} iota" for n in range(20)}
     save(other, theirs)
-    other.index.tend(0)
+    other.index.maintain(0)
     assert parts_of(world) == 5
     check(reopened(world), truth)
     check(world.tenant("other"), theirs)
@@ -156,7 +156,7 @@ def test_damaged_sketches_are_not_used_and_are_made_again(
     with caplog.at_level(logging.WARNING):
         check(ev, truth)
     assert "sketches" in caplog.text
-    ev.index.tend(0)
+    ev.index.maintain(0)
     caplog.clear()
     check(reopened(world), truth)
     assert parts_of(world) == 3

@@ -24,7 +24,7 @@ def add(ev: evervec.Evervec, rows: dict[str, dict[str, Any]]) -> None:
     records = [{"id": id, "text": f"alpha {id}", "metadata": row} for id, row in rows.items()]
     list(ev.add_many(KIND, records))
     ev.process_all()
-    ev.index.tend(0.0)
+    ev.index.maintain(0.0)
 
 
 def found(ev: evervec.Evervec, wanted: dict[str, Any]) -> set[str]:

@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import evervec
+from support.command import run_module
 from support.postgres import DATABASES
 from support.processes import until
 from support.service import free_port
@@ -89,11 +90,13 @@ class Project:
             def embed(): STORES.get("default").process_all()
             def kinds(): return sorted(STORES.get("default").attachments.by_kind())
         """
-        ran = subprocess.run(
-            [sys.executable, "-W", "error", "-c", "".join(map(dedent, (head, *code)))],
-            cwd=self.folder, env={**os.environ, "DJANGO_SETTINGS_MODULE": "settings"},
-            check=False, capture_output=True, text=True,
-        )  # fmt: skip
+        (self.folder / "program.py").write_text("".join(map(dedent, (head, *code))))
+        ran = run_module(
+            "program",
+            folder=self.folder,
+            environ={**os.environ, "DJANGO_SETTINGS_MODULE": "settings"},
+            knows="django.core.management,django.db.migrations,psycopg",
+        )
         assert (ran.returncode != 0) == fails, ran.stdout + ran.stderr
         return ran.stdout + (ran.stderr if fails else "")
 

@@ -37,8 +37,15 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     started.close()
 
 
-def test_the_conformance_tool_finds_no_fault(node: Node, service: ServiceProcess) -> None:
-    for scenario in SCENARIOS:
+@pytest.mark.parametrize(
+    "scenarios",
+    [SCENARIOS[:3], pytest.param(SCENARIOS[3:], marks=pytest.mark.long)],
+    ids=["first", "rest"],
+)
+def test_the_conformance_tool_finds_no_fault(
+    node: Node, service: ServiceProcess, scenarios: tuple[str, ...]
+) -> None:
+    for scenario in scenarios:
         url = f"{service.url}/mcp"
         said = node.run("conformance", "server", "--url", url, "--scenario", scenario)
         passed = re.search(r"Passed: (\d+)/(\d+), 0 failed, 0 warnings", said)
@@ -63,9 +70,9 @@ def test_the_inspector_remembers_reads_and_searches(
     assert len(ask("tools/list")["tools"]) == 6
     saved = ask("tools/call", "--tool-name", "remember", "--tool-arg", "text=green tea", "id=tea")
     assert saved["structuredContent"]["searchable"] is True
-    assert (
-        "green tea" in ask("resources/read", "--uri", "evervec://note/tea")["contents"][0]["text"]
-    )
     found = ask("tools/call", "--tool-name", "search", "--tool-arg", "query=tea", "k=1")
     assert found["structuredContent"]["hits"][0]["id"] == "tea"
-    assert ask("prompts/list")["prompts"][0]["name"] == "answer"
+    if way == "serve":  # each question is a process of a second
+        read = ask("resources/read", "--uri", "evervec://note/tea")
+        assert "green tea" in read["contents"][0]["text"]
+        assert ask("prompts/list")["prompts"][0]["name"] == "answer"

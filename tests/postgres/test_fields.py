@@ -19,11 +19,11 @@ INDEXES = """select i.indisvalid, pg_get_indexdef(i.indexrelid) from pg_index as
     join pg_class as c on c.oid = i.indexrelid where c.relname like 'records%field%'"""
 
 
-def tended(world: World) -> PgvectorIndex:
+def maintained(world: World) -> PgvectorIndex:
     """The index after its maintenance."""
     index = world.ev.index
     assert isinstance(index, PgvectorIndex)
-    index.tend(0)
+    index.maintain(0)
     for thread in threading.enumerate():
         if thread.name == "evervec-fields":
             thread.join()
@@ -42,13 +42,13 @@ def filled(world: World) -> None:
 def test_declared_fields_are_indexed_once_and_beside_the_work(world: World, url: str) -> None:
     filled(world)
     assert postgres.execute(url, INDEXES) == []
-    tended(world)
+    maintained(world)
     made = postgres.execute(url, INDEXES)
     assert [valid for valid, _ in made] == [True, True]
     assert all("jsonb_path_ops" in said and f"kind = '{KIND}'" in said for _, said in made)
     fields = world.ev.index._fields  # type: ignore[attr-defined]
     assert not fields.build(KIND, "agent")  # it is there
-    tended(world)
+    maintained(world)
     assert postgres.execute(url, INDEXES) == made
 
 
@@ -69,7 +69,7 @@ def test_a_search_compares_only_the_few_vectors_that_fit(
     world: World, wanted: dict[str, Any], count: int
 ) -> None:
     filled(world)
-    index, version = tended(world), version_of(world.ev)
+    index, version = maintained(world), version_of(world.ev)
     query = Query(version, "default", vector("alpha"), 100, parse_filter(wanted))
     assert len(index._fields.few(KIND, query) or []) == count
     assert len(index.search(query)) == count
@@ -84,7 +84,7 @@ def test_a_search_compares_only_the_few_vectors_that_fit(
 )
 def test_what_no_index_finds_is_searched_as_before(world: World, wanted: dict[str, Any]) -> None:
     filled(world)
-    index = tended(world)
+    index = maintained(world)
     query = Query(version_of(world.ev), "default", vector("alpha"), 100, parse_filter(wanted))
     assert index._fields.few(KIND, query) is None
     expected = {r.id for r in world.ev.records(KIND, filter=wanted)}
@@ -95,7 +95,7 @@ def test_a_filter_that_many_pass_is_tried_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(world)
-    index, version = tended(world), version_of(world.ev)
+    index, version = maintained(world), version_of(world.ev)
     monkeypatch.setattr("evervec.indexes.pgvector.fields._FEW", 9)
     query = Query(version, "default", vector("alpha"), 100, parse_filter({"agent": "a1"}))
     assert len(index.search(query)) == 10
@@ -106,7 +106,7 @@ def test_a_filter_that_many_pass_is_tried_once(
 
 def test_records_change_while_their_fields_are_indexed(world: World) -> None:
     filled(world)
-    index = tended(world)
+    index = maintained(world)
     wanted = {"agent": "a1"}
     world.ev.add(KIND, "alpha 1", id=1, metadata={"agent": "b1"})
     world.ev.delete(KIND, "7")
@@ -119,7 +119,7 @@ def test_records_change_while_their_fields_are_indexed(world: World) -> None:
 
 def test_the_remains_of_a_killed_build_are_built_again(world: World, url: str) -> None:
     filled(world)
-    tended(world)
+    maintained(world)
     query = (
         "update pg_index set indisvalid = false where indexrelid::regclass::text like '%_field_%'"
     )
@@ -133,7 +133,7 @@ def test_the_records_of_a_field_are_found_by_its_index(world: World, url: str) -
     filled(world)
     many = ({"id": f"more {n}", "text": "x", "metadata": {"agent": str(n)}} for n in range(5000))
     list(world.ev.add_many(KIND, many))
-    tended(world)
+    maintained(world)
     plan = postgres.execute(
         url,
         f"""explain select r.record from evervec.records as r where r.tenant = 'default'

@@ -180,7 +180,7 @@ def test_housekeeping_counts_words_that_the_server_has_not_counted(
     counts = WordCounts(store_of(world.ev).db)
 
     def are_counted() -> bool:
-        world.ev.store.tend()
+        world.ev.store.maintain()
         return postgres.execute(url, analyzed) > before
 
     until(are_counted, "the table to be analyzed")

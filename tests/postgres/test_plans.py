@@ -12,6 +12,8 @@ from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import SQL
 from evervec.stores.sql.words import owner_word
+from support import postgres
+from support.engines import STORES
 from support.world import KIND, World, add_all, work
 
 BIG = ("jobs", "ready", "records", "ledger", "attempts", "removals", "history", "failures",
@@ -108,11 +110,30 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
 def filled_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Records that are done and others that wait; to plan a statement changes nothing in them."""
     world = World(("postgres", "pgvector"), tmp_path_factory.mktemp("plans"))
+    url = STORES["postgres"].url(world.folder)
+    # else it may analyze a table between a test's two steps, and small ones are rightly walked
+    postgres.execute(url, _AUTOVACUUM.format("set (autovacuum_enabled = off)"))
     add_all(world.ev, KIND, *(f"alpha {n}" for n in range(300)))
     work(world.ev)
     list(world.ev.add_many(KIND, ({"id": n, "text": f"beta {n}"} for n in range(100))))
     yield world
+    postgres.execute(url, _AUTOVACUUM.format("reset (autovacuum_enabled)"))
     world.close()
+
+
+_AUTOVACUUM = """
+do $$
+declare
+    name regclass;
+begin
+    for name in select oid from pg_class
+        where relnamespace = 'evervec'::regnamespace and relkind = 'r'
+    loop
+        execute format('alter table %s {}', name);
+    end loop;
+end
+$$
+"""
 
 
 @pytest.fixture

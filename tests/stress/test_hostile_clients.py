@@ -167,14 +167,14 @@ def _end_twice(siege: Siege, seconds: float) -> Callable[[], None]:
 
 
 def test_one_tenant_attacks_and_the_others_go_on(tmp_path: Path) -> None:
-    siege = Siege(tmp_path, tenants=4, each=4, vectors=1000, pause=0.2)
+    siege = Siege(tmp_path, tenants=3, each=3, vectors=600, pause=0.2)
     try:
-        crowd = siege.crowd(3, attacked=True)
+        crowd = siege.crowd(1.5, attacked=True)
         _say("attacked", crowd)
         assert not crowd.errors
         assert crowd.saved
         assert siege.memory < _MOST_MEMORY
-        crowd = siege.crowd(5, attacked=True, during=_end_twice(siege, 5))
+        crowd = siege.crowd(3, attacked=True, during=_end_twice(siege, 3))
         assert _only_of_its_end(crowd.errors), crowd.errors
         siege.check()
     finally:

@@ -4,10 +4,12 @@ the PATH."""
 import fcntl
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copytree, which
+from shutil import which
 
 import pytest
 
@@ -35,18 +37,17 @@ class Node:
         return self._said_by(self._node, place, *args, **environ)
 
     def install(self) -> None:
-        """Install all packages that tests use; the test is skipped where npm has no registry. They
-        are installed once in a run of the tests. Each folder gets them as links to the same files,
-        because some look for a project around the place where they are."""
-        shared = self.folder.parents["PYTEST_XDIST_WORKER" in os.environ] / "npm"
+        """Install all packages that tests use, once in the environment of this Python; the test is
+        skipped where npm has no registry."""
+        name = sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
+        shared = Path(sys.prefix) / f"npm-{name}"
         shared.mkdir(exist_ok=True)
         with (shared / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # one process installs them, the others wait
             if not (shared / "installed").exists():
                 self._install(shared)
                 (shared / "installed").touch()
-        modules = "node_modules"
-        copytree(shared / modules, self.folder / modules, symlinks=True, copy_function=os.link)
+        (self.folder / "node_modules").symlink_to(shared / "node_modules")
 
     def _install(self, folder: Path) -> None:
         options = ("--no-fund", "--no-audit", "--loglevel", "error")

@@ -2,10 +2,10 @@
 
 import asyncio
 import os
+import resource
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,10 +21,12 @@ import httpx
 import uvicorn.server
 
 from evervec import Evervec
+from evervec.cli import main
 from evervec.server.app import make_app
 from evervec.server.connections import Connections
 from evervec.server.keys import Keys
 from evervec.server.serve import Server
+from support.forks import Fork
 from support.processes import until
 
 _PATIENCE = 60.0
@@ -133,20 +135,24 @@ class ServiceProcess:
         limit_files: int | None = None,
         **environ: str,
     ) -> None:
-        command = [sys.executable, "-m", "evervec", "serve"]
-        if limit_files:
-            command = ["prlimit", f"--nofile={limit_files}:{limit_files}", *command]
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"service-{self.port}.log"
         clean = {k: v for k, v in os.environ.items() if not k.startswith("EVERVEC_")}
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--port", str(self.port), *args],
-                cwd=folder,
-                env={**clean, "EVERVEC_EMBEDDER": "hashing", **environ},
-                stdout=log,
-                stderr=subprocess.STDOUT,
+        with open(os.devnull) as nothing, self.log.open("ab") as log:
+            self._process = Fork(
+                "support.service" if limit_files else "evervec",
+                [
+                    *([str(limit_files)] if limit_files else []),
+                    "serve",
+                    "--port",
+                    str(self.port),
+                    *args,
+                ],
+                (nothing.fileno(), log.fileno(), log.fileno()),
+                folder=folder,
+                environ={**clean, "EVERVEC_EMBEDDER": "hashing", **environ},
+                knows="evervec.cli.service,evervec.server.serve,uvloop,httptools",
             )
         if wait:
             self.until_alive()
@@ -194,3 +200,14 @@ def until_alive(url: str, running: Callable[[], bool] = lambda: True) -> None:
             conn.close()
 
     until(answers, f"{url} to answer", _PATIENCE)
+
+
+def _with_few_files() -> None:
+    """Run evervec with as many open files as the first argument says."""
+    count = int(sys.argv.pop(1))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+    main()
+
+
+if __name__ == "__main__":
+    _with_few_files()

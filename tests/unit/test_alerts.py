@@ -100,7 +100,7 @@ def test_an_index_that_is_away(
         raise IndexUnavailable("no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(memory.ev.index, "tend", away)
+        patched.setattr(memory.ev.index, "maintain", away)
         memory.ev._housekeeping.sweep()
         memory.clock.move(60)
         memory.ev._housekeeping.sweep()

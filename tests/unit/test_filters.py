@@ -100,7 +100,7 @@ def separate(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 _numbers = count(1000)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(METADATA, min_size=1, max_size=4), st.lists(FILTERS, min_size=1, max_size=3))
 def test_indexes_apart_answer_what_the_meaning_says(
     separate: World, found: list[dict[str, Any]], asked: list[dict[str, Any]]

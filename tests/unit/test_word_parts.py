@@ -117,7 +117,15 @@ class History:
 
     def act(self) -> None:
         """Do one random thing, for one tenant, in one process."""
-        acts = (self.add, self.add, self.change, self.delete, self.tend, self.purge, self.search)
+        acts = (
+            self.add,
+            self.add,
+            self.change,
+            self.delete,
+            self.maintain,
+            self.purge,
+            self.search,
+        )
         ev, name = self.draw.choice(self.processes), self.draw.choice(("default", "other"))
         self.draw.choice(acts)(ev.of(name), self.truths[name])
         if not self.draw.randrange(10):
@@ -136,8 +144,8 @@ class History:
             ev.delete("note", id)
             del truth[id]
 
-    def tend(self, ev: Evervec, _: Truth) -> None:
-        ev.store.tend()
+    def maintain(self, ev: Evervec, _: Truth) -> None:
+        ev.store.maintain()
         self.parts = max(self.parts, counts(ev)[0])
 
     def purge(self, ev: Evervec, _: Truth) -> None:
@@ -167,7 +175,7 @@ def full(ev: Evervec) -> Truth:
     draw, truth = random.Random(1), Truth()
     for n in range(35):
         add(ev, truth, str(n), drawn(draw))
-    ev.store.tend()
+    ev.store.maintain()
     assert counts(ev) == (4, 0)
     return truth
 
@@ -210,7 +218,7 @@ def test_parts_that_are_mostly_replaced_are_dropped(reopen: Callable[[], Evervec
     for round in range(10):
         for id in range(32):
             add(ev, truth, str(id), ("", f"ba {WORDS[round]}"))
-        ev.store.tend()
+        ev.store.maintain()
         parts, changed = counts(ev)
         assert parts <= 8
         assert changed <= 40
@@ -227,8 +235,8 @@ def test_damaged_parts_are_not_used_and_are_made_again(
     with caplog.at_level(logging.WARNING):
         compare(reopen(), truth, "ba zu", 50)
     assert "damaged" in caplog.text
-    ev.store.tend()
-    ev.store.tend()
+    ev.store.maintain()
+    ev.store.maintain()
     assert counts(ev)[0] == 4
     compare(reopen(), truth, "ba zu", 50)
 
@@ -248,7 +256,7 @@ def test_notes_of_purged_records_do_not_stay(
     assert counts(ev)[1] == 3
     with ev.store.db.writing(durable=True) as conn:  # type: ignore[attr-defined]
         conn.execute("delete from evervec_records where state = 'deleted'")
-    ev.store.tend()
+    ev.store.maintain()
     assert counts(ev) == (0, 0)
     compare(ev, truth, "ba", 9)
 
@@ -297,14 +305,14 @@ def test_changes_and_other_parts_that_are_written_meanwhile_are_kept(
         other.delete("note", "37")
         del truth["37"]
         if len(made) == 1:
-            other.store.tend()
+            other.store.maintain()
         made.append(len(texts))
         return index(texts, tokens)
 
     made: list[int] = []
     for _ in range(2):
         monkeypatch.setattr("evervec.stores.sqlite.word_parts.index", overtaken)
-        ev.store.tend()
+        ev.store.maintain()
         for process in (ev, other, reopen()):
             compare(process, truth, "ba zu", 50)
         for n in range(8):
@@ -324,7 +332,7 @@ def test_a_deleted_record_stays_so_when_the_part_that_says_it_is_dropped(
     for round, more in enumerate((["35"], ["32", "33", "34", "35", "36"])):
         for id in ["1", "2", "3", *more]:
             add(ev, truth, id, ("", f"ba {WORDS[round]}"))
-        ev.store.tend()
+        ev.store.maintain()
         compare(reopen(), truth, "ba zu", 50)
     assert counts(ev) == (5, 1)
 
@@ -336,21 +344,21 @@ def test_maintenance_of_unchanged_parts_reads_and_writes_nothing(
     ev, truth, draw = reopen(), Truth(), random.Random(1)
     for id in range(8 + 7):
         add(ev, truth, str(id), drawn(draw))
-    ev.store.records.tend()  # type: ignore[attr-defined]
+    ev.store.records.maintain()  # type: ignore[attr-defined]
     assert counts(ev) == (1, 0)
     monkeypatch.setattr("evervec.stores.sqlite.word_parts._SHARE_NEW", 1)
-    ev.store.records.tend()  # type: ignore[attr-defined]
+    ev.store.records.maintain()  # type: ignore[attr-defined]
     asked: list[str] = []
     with ev.store.db.writing(durable=False) as conn:  # type: ignore[attr-defined]
         conn.set_trace_callback(asked.append)
     with ev.store.db.reading() as conn:  # type: ignore[attr-defined]
         conn.set_trace_callback(asked.append)
-    ev.store.records.tend()  # type: ignore[attr-defined]
+    ev.store.records.maintain()  # type: ignore[attr-defined]
     assert asked
     assert not [one for one in asked if "from evervec_word_parts where tenant" in one]
     for id in range(15, 15 + 8):  # enough for the next part
         add(ev, truth, str(id), drawn(draw))
-    ev.store.records.tend()  # type: ignore[attr-defined]
+    ev.store.records.maintain()  # type: ignore[attr-defined]
     assert counts(ev) == (2, 0)
 
 
@@ -371,7 +379,7 @@ def test_parts_are_compared_without_the_write_lock(
     monkeypatch.setattr("evervec.stores.sqlite.word_parts.are_latest", meanwhile)
     for id in range(32):
         add(ev, truth, str(id), ("", "ba"))
-    ev.store.tend()
+    ev.store.maintain()
     assert written
     for process in (ev, other, reopen()):
         compare(process, truth, "ba zu", 50)
@@ -390,11 +398,11 @@ def test_parts_that_another_process_wrote_meanwhile_are_compared_again(
         monkeypatch.setattr("evervec.stores.sqlite.word_parts.are_latest", are_latest)
         for id in range(32):
             add(other, truth, str(id), ("", "zu"))
-        other.store.tend()
+        other.store.maintain()
         return are_latest(directories)
 
     monkeypatch.setattr("evervec.stores.sqlite.word_parts.are_latest", overtaken)
-    ev.store.tend()
+    ev.store.maintain()
     assert counts(ev)[0] <= 8
     for process in (ev, other, reopen()):
         compare(process, truth, "ba zu", 50)

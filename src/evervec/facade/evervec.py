@@ -108,7 +108,7 @@ class Evervec(RecordMethods, ObservationMethods, AbstractContextManager["Evervec
         since is refused and stays in the queue. Can be repeated, and runs beside workers."""
         importing = VectorImport(self.store, self.pipeline, self.tenant, self.settings)
         done = importing.run(path, progress)
-        self.index.tend(0.0)  # large indexes are built now, not while they grow
+        self.index.maintain(0.0)  # large indexes are built now, not while they grow
         return done
 
     # usage and limits

@@ -183,7 +183,7 @@ def similarities_of(
 class Index(Protocol):
     """A vector index. Methods raise `IndexUnavailable` when it cannot be reached, and `IndexBusy`
     when others write to it for longer than the caller's `patience`. An index that inherits from it
-    defines `refuses`, `revive`, `tend`, `builds` and `close` only if it has something to do."""
+    defines `refuses`, `revive`, `maintain`, `builds` and `close` only if it has something to do."""
 
     url: str
     shares_store: bool
@@ -246,7 +246,7 @@ class Index(Protocol):
     def drop_strays(self, strays: Sequence[Stray]) -> None:
         """Remove exactly those."""
 
-    def tend(self, before: float) -> None:
+    def maintain(self, before: float) -> None:
         """Periodic maintenance of the index. Tombstones from before that time may be removed."""
         return
 

@@ -180,7 +180,7 @@ class Blocks:
                 self._bytes -= gone.bytes
 
     # writing
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Write parts for the points that have none, in large collections, and write old parts
         again before they miss removals."""
         numbers = self._most_bytes // _VECTORS_SHARE // 4

@@ -193,9 +193,9 @@ class RowsIndex(Index):
                     wanted = (stray.version, stray.tenant, _AT_ONCE)
                     left = len(db.execute(self.sql.drop_strays, wanted).fetchall())
 
-    def tend(self, before: float) -> None:
+    def maintain(self, before: float) -> None:
         """Write the sketches of large collections, so that other processes need not make them."""
-        self._blocks.tend()
+        self._blocks.maintain()
 
     def close(self) -> None:
         self._blocks.clear()

@@ -24,9 +24,9 @@ class SqliteIndex(RowsIndex):
         super().__init__(store, cache_mb)
         self._fields = FieldIndexes(store)
 
-    def tend(self, before: float) -> None:
-        super().tend(before)
-        self._fields.tend()
+    def maintain(self, before: float) -> None:
+        super().maintain(before)
+        self._fields.maintain()
 
     def _few(self) -> Few:
         return self._fields.few

@@ -44,7 +44,7 @@ class FieldIndexes:
         self._kinds: dict[int, str] = {}
         self._many: dict[tuple[str, str, Conditions], float] = {}
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Make missing indexes."""
         kinds = {c.kind for c in self._store.versions.collections() if c.state != "retired"}
         self._look()

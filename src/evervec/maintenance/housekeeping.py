@@ -1,6 +1,6 @@
 """What workers do beside their jobs: recover lost jobs, enqueue backfills, and sweep.
 
-A sweep purges old rows, tends store and index, and raises alerts. One process at a time does it, in
+A sweep purges old rows, maintains store and index, and raises alerts. One process at a time does it, in
 batches that never lock the store for long. Every step can be called by itself, and a simulator runs
 `steps` one by one.
 """
@@ -64,7 +64,7 @@ class Housekeeping:
             self.sample_depths,
             self.drop_buckets,
             self.forget_gone,
-            self._store.tend,
+            self._store.maintain,
             self.drop_given,
             self.tend_index,
             self.count,
@@ -170,7 +170,7 @@ class Housekeeping:
     def tend_index(self) -> None:
         """Compact the index; whether it answered is its known state until the next sweep."""
         try:
-            self._index.tend(self._kept_since())
+            self._index.maintain(self._kept_since())
             self._index_away = None
         except IndexBusy as error:
             log.info("index maintenance is postponed to the next housekeeping: %s", error)

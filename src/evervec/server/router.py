@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter
@@ -143,7 +144,12 @@ class Routes(APIRouter):
     """The routes of one subject."""
 
     def __init__(self, subject: str, route_class: type[APIRoute] = CheckedRoute) -> None:
-        super().__init__(tags=[subject], route_class=route_class)
+        super().__init__(
+            tags=[subject],
+            route_class=route_class,
+            # names that generated clients have for the operations
+            generate_unique_id_function=attrgetter("name"),
+        )
         self.direct: list[APIRoute] = []
         self.reads: list[type[BaseModel]] = []
         """bodies of direct routes"""

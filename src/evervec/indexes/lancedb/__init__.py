@@ -114,7 +114,7 @@ class LanceIndex:
             with self._writer_lock.hold():
                 self._stray(stray.place).drop_tenant(stray.tenant)
 
-    def tend(self, before: float) -> None:
+    def maintain(self, before: float) -> None:
         for collection in self._collections.all():
             table = self._table(collection.version)
             if table is not None:

@@ -318,10 +318,10 @@ class PgvectorIndex(Index):
                 conn.execute(SQL.drop_removals, (table.version,))
                 self._tables.pop(table.version, None)
 
-    def tend(self, before: float) -> None:
-        self._fields.tend()
+    def maintain(self, before: float) -> None:
+        self._fields.maintain()
         self._look()
-        self._hnsw.tend(self._of_known_versions())
+        self._hnsw.maintain(self._of_known_versions())
 
     def builds(self) -> list[IndexBuild]:
         self._look()

@@ -44,7 +44,7 @@ class FieldIndexes:
         self._many: dict[tuple[str, str, Conditions], float] = {}
         self._builder = IndexBuilder(db, "evervec-fields")
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Build missing indexes in the background."""
         kinds = {c.kind for c in self._store.versions.collections() if c.state != "retired"}
         wanted = [

@@ -76,7 +76,7 @@ class Hnsw:
         if self._rows and self._refresh(table, conn) and _can_be_indexed(table):
             self._builder.start(lambda: self.build(table))
 
-    def tend(self, tables: Mapping[int, PointsTable]) -> None:
+    def maintain(self, tables: Mapping[int, PointsTable]) -> None:
         """Build the missing indexes of large collections in the background: a collection that is
         not written any more gets its index here. Log how far builds have come."""
         if not self._rows:

@@ -236,7 +236,7 @@ class QdrantIndex:
         with engine.writing():
             self._on(version, take_out, None)
 
-    def tend(self, before: float) -> None:
+    def maintain(self, before: float) -> None:
         for collection in self._collections.all():
             with self._engine.writing():
                 self._on(collection.version, lambda name: self._tend(name, before), None)
@@ -251,7 +251,7 @@ class QdrantIndex:
             if len(found) < _AT_ONCE:
                 break
         self._make_indexes(name, engine.known(name))
-        engine.tend(name)
+        engine.maintain(name)
 
     def builds(self) -> list[IndexBuild]:
         return []

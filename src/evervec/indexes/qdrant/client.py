@@ -182,7 +182,7 @@ class ClientEngine:
     def drop(self, collection: str) -> None:
         self._call(lambda: self._client.delete_collection(collection))
 
-    def tend(self, collection: str) -> None:
+    def maintain(self, collection: str) -> None:
         """Nothing to do: a server maintains itself."""
 
     # filters

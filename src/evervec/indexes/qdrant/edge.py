@@ -168,10 +168,10 @@ class EdgeEngine:
             held = ": another process has it open" if "WouldBlock" in said else f": {said}"
             raise IndexUnavailable(f"{self.url} cannot be used{held}") from error
 
-    def tend(self, collection: str) -> None:
+    def maintain(self, collection: str) -> None:
         """Optimise it beside the work, if that is due: in a copy, which the engine copies again."""
         shard = self._shard(collection)
-        if self._call(shard.is_due):
+        if self._call(shard.check_writes):
             self._check_space(2 * self._call(lambda: _used(shard.folder)))
             self.optimizer.start(shard)
 

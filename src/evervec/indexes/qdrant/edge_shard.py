@@ -87,10 +87,10 @@ class Shard:
         return self._engine
 
     # optimising
-    def is_due(self) -> bool:
-        """Whether it is worth to optimise it now; asked at each maintenance. A shard that is being
-        filled waits: searches are exact without an HNSW index. After each copy that was given up,
-        half as many writes count as filling."""
+    def check_writes(self) -> bool:
+        """Return whether it is worth optimising now, by what was written since the last check.
+        Called at each maintenance. A shard that is being filled waits: searches are exact without
+        an HNSW index. After each copy that was discarded, half as many writes count as filling."""
         points = self.ask(lambda engine: engine.info().points_count)
         written = self._changed - self._changed_before
         self._changed_before = self._changed

@@ -131,7 +131,7 @@ class Engine(Protocol):
     def drop(self, collection: str) -> None:
         """Drop a collection with its contents."""
 
-    def tend(self, collection: str) -> None:
+    def maintain(self, collection: str) -> None:
         """Maintenance that the engine does not do by itself."""
 
     # filters

@@ -97,7 +97,7 @@ class Store(Protocol):
         """Drop all that evervec made in the database: its tables, and its triggers on tables of the
         application, which stay."""
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Run the engine's own periodic maintenance."""
 
     def troubles(self, seconds: float) -> list[str]:

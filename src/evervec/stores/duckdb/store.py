@@ -39,7 +39,7 @@ class DuckdbStore(SqlStore):
     def connection(self) -> Any:
         return self.db.connection()
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         self.db.checkpoint()
 
     def check(self) -> str | None:

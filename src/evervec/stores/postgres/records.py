@@ -73,9 +73,9 @@ class Records(records.Records):
         best = sorted(found.items(), key=lambda item: (-item[1], item[0]))[: asked.limit]
         return sorted({*best, *also}, key=lambda item: (-item[1], item[0]))
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Let the server count the words, if it does not do so by itself."""
-        self._counts.tend()
+        self._counts.maintain()
 
 
 def _steps(counts: Mapping[tuple[str, ...], float]) -> Iterator[_Step]:

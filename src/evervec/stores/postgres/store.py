@@ -38,9 +38,9 @@ class PostgresStore(SqlStore):
             db.close()
             raise
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         assert isinstance(self.records, Records)
-        self.records.tend()
+        self.records.maintain()
 
     def troubles(self, seconds: float) -> list[str]:
         """Transactions that have blocked vacuum for longer than `seconds`."""

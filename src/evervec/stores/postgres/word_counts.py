@@ -55,7 +55,7 @@ class WordCounts:
         self._shares = dict(zip(words, shares, strict=False)) if words else {}
         self._least = shares[len(words)] if words else 0.0
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Analyze the table of records if most of it is new since: autovacuum does so earlier."""
         with self._db.reading() as conn:
             (is_due,) = conn.execute(SQL.words_uncounted, (_WORTH_COUNTING,)).fetchone()

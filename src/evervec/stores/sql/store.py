@@ -95,8 +95,8 @@ class SqlStore(ABC):
     def uninstall(self) -> None:
         self.schema.remove(self.db)
 
-    def tend(self) -> None:  # noqa: B027
-        """Does nothing in engines that maintain themselves."""
+    def maintain(self) -> None:  # noqa: B027
+        """Does nothing in engines that need no maintenance."""
 
     def troubles(self, seconds: float) -> list[str]:
         return []

@@ -63,32 +63,13 @@ class Streams(Part):
         found = self.read(self.sql.failed_messages, tenant, name, after, limit)
         return [
             FailedMessage(
-                stream,
-                part,
-                position,
-                reason,
-                key,
-                content,
-                size,
-                headers,
-                _time(sent),
-                _time(failed),
-                number,
+                stream, part, position, reason, key, content, size, headers, _time(sent),
+                _time(failed), number,
             )
             for (
-                stream,
-                part,
-                position,
-                reason,
-                key,
-                content,
-                size,
-                headers,
-                sent,
-                failed,
-                number,
+                stream, part, position, reason, key, content, size, headers, sent, failed, number,
             ) in found
-        ]
+        ]  # fmt: skip
 
     def count_failed(self, tenant: str, name: str, most: int) -> int:
         (count,) = self.read_one(self.sql.count_failed_messages, tenant, name, most)

@@ -59,7 +59,7 @@ class Records(records.Records):
         postings = WordRanking(conn, asked.tenant, view, ranking.occurrences)
         return postings.best(words, phrases, asked.limit, _passes(conn, asked), asked.also)
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Write the words of large tenants, for searches of any process."""
         with self.db.snapshot() as conn:
             rows = Ranking(conn, "", self._counts).rows
@@ -69,7 +69,7 @@ class Records(records.Records):
             from evervec.stores.sqlite.word_parts import WordParts
 
             self._parts = WordParts(self.db, self._word_blocks().tokens)
-        self._parts.tend()
+        self._parts.maintain()
 
     def _word_blocks(self) -> WordBlocks:
         if self._blocks is None:

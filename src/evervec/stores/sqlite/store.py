@@ -43,9 +43,9 @@ class SqliteStore(SqlStore):
         self.folder = None if path is None else path.absolute().parent
         self.reads_at_once = path is not None  # in memory, readers wait for writers
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         assert isinstance(self.records, Records)
-        self.records.tend()
+        self.records.maintain()
         self.db.checkpoint()
 
     def check(self) -> str | None:

@@ -42,7 +42,7 @@ class WordParts:
         """of each tenant with too few records for a part, the generation of its parts, and the
         store's counter before which they are not read again"""
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Write parts for records that are in none, and drop parts that are mostly replaced."""
         with self._db.reading() as conn:
             large = conn.execute(SQL.large_tenants, (postings.ROWS,)).fetchall()
