@@ -24,7 +24,7 @@ class Furnished:
 
     def __init__(self, served: Served, path: Path) -> None:
         self.served = served
-        self.values = furnish(served.ev, path, WORD, records=30)
+        self.values = furnish(served.ev, path, WORD, records=8)
 
     def addresses(self, role: Role) -> list[str]:
         """The pages for a role; what belongs to a tenant is asked for by its name."""
