@@ -46,8 +46,11 @@ def browser() -> Iterator[Running]:
 
 
 @pytest.fixture
-def visit(browser: Running) -> Iterator[Callable[..., Visitor]]:
-    """Visitors with cookies of their own; what their pages must not do fails the test."""
+def visit(browser: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Visitor]]:
+    """Visitors with cookies of their own; what their pages must not do fails the test. Their pages
+    follow the store more closely than elsewhere: most of such a test was waiting for it."""
+    for name, value in (("LEAST_SECONDS", 0.1), ("MOST_SECONDS", 0.3), ("_SHARE", 1.0)):
+        monkeypatch.setattr(f"evervec.server.dashboard.live.{name}", value)
     with ExitStack() as visitors:
 
         def visit(served: Served, **options: Any) -> Visitor:

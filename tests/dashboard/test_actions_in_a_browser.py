@@ -33,6 +33,7 @@ async (path) => {
 _FORMS = """
 [...document.querySelectorAll("form[method=post]")].map((form) => new URL(form.action).pathname)
 """
+_PAGES = "[...document.querySelectorAll('nav a')].map((link) => link.pathname)"
 ANYTHING = dict.fromkeys(("id", "kind", "fingerprint", "tenant"), "1") | {"step": "switch"}
 _PATIENCE = 60.0
 
@@ -432,8 +433,7 @@ def test_no_role_is_offered_or_does_what_it_may_not(
     assert refused
     for address in sorted(refused):
         assert page.evaluate(_POST, address) == 403, address
-    for link in page.get_by_role("navigation").get_by_role("link").all():
-        visitor.go(link.get_attribute("href") or "")
-        assert not refused & set(page.evaluate(_FORMS))
-        visitor.go("/")
+    for shown in page.evaluate(_PAGES):
+        visitor.go(shown)
+        assert not refused & set(page.evaluate(_FORMS)), shown
     served.close()

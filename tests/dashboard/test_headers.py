@@ -60,6 +60,16 @@ def test_every_page_has_the_strict_policy(store: tuple[Served, dict[str, object]
                 assert_strict(admin.get(asked, **({"format": format} if format else {})))
 
 
+def test_a_page_can_be_asked_for_its_headers_alone(store: tuple[Served, dict[str, object]]) -> None:
+    """As programs do that watch whether a service answers."""
+    served, values = store
+    admin = person(served, served.key(role="admin"))
+    for accept in ("text/html", "text/event-stream"):
+        answer = admin.http.head(filled("/ui/jobs", values), headers={"Accept": accept})
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert_strict(answer)
+
+
 def test_every_live_page_has_the_strict_policy(store: tuple[Served, dict[str, object]]) -> None:
     served, values = store
     admin = person(served, served.key(role="admin"))

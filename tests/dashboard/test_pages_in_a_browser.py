@@ -15,12 +15,16 @@ from support.service import Serve, Served
 SHOWN = [path for path in pages() if path != SIGN_IN]
 
 
+WORD = "giraffe" * 12
+"""without a place to break, like an address in an error"""
+
+
 class Furnished:
     """A service with something of everything."""
 
     def __init__(self, served: Served, path: Path) -> None:
         self.served = served
-        self.values = furnish(served.ev, path, "giraffe", records=30)
+        self.values = furnish(served.ev, path, WORD, records=8)
 
     def addresses(self, role: Role) -> list[str]:
         """The pages for a role; what belongs to a tenant is asked for by its name."""

@@ -1,6 +1,7 @@
 """Lists of records, and one record: its text and chunks, its history, and what may be done to it."""
 
 import json
+import re
 from urllib.parse import quote
 
 import pytest
@@ -23,11 +24,16 @@ ODD_IDS = (
     "delete",
     "ü\U0001f600",
     " x ",
+    ".",
+    "..",
+    "~..",
 )
 
 
 def address(kind: str, id: str) -> str:
-    return f"/ui/records/{quote(kind, safe='')}/{quote(id, safe='')}"
+    """Its address; a browser takes dots for steps upwards, so they are written with a tilde."""
+    steps = (f"~{name}" if re.fullmatch(r"~*\.\.?", name) else name for name in (kind, id))
+    return "/ui/records/" + "/".join(quote(step, safe="") for step in steps)
 
 
 def listed(somebody: Person, path: str = "/ui/records", **params: object) -> list[str]:
@@ -104,6 +110,20 @@ def test_a_record_of_any_id_has_its_page(ev: Evervec, served: Served, id: str) -
     gone = somebody.send(link, seq="1", confirm="wrong")
     assert gone.status_code == 422
     assert ev.get("k/1", id) is not None
+
+
+def test_kinds_and_tenants_named_like_steps_of_a_path_have_their_pages(
+    ev: Evervec, served: Served
+) -> None:
+    for name in (".", "..", "~."):
+        ev.of(name).add(name, "Tea is grown on hills.", id="1")
+        somebody = person(served, served.key(role="admin"))
+        listed = read(somebody, "/ui/records", tenant=name).links
+        (record,) = {each for each in listed if "/records/" in each}
+        assert "Tea is grown on hills." in read(somebody, record).text
+        listed = read(somebody, "/ui/tenants", q=name).links
+        page = read(somebody, next(each for each in listed if each.endswith(f"/~{name}")))
+        assert f"Tenant {name}" in page.text
 
 
 def test_a_record_shows_its_chunks_versions_and_attempts(ev: Evervec, served: Served) -> None:

@@ -106,6 +106,7 @@ def test_what_fails_with_both_models_does_not_hold_up_the_switch(
     text = page(admin).text
     assert "2 records fail with both models" in text
     assert "Still lacks 0 records that the old version has" in text
+    assert "Time left none" in text
     assert "retry them before the switch" not in text
 
 

@@ -6,7 +6,7 @@ another origin, no dialog.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -40,6 +40,9 @@ _RULES = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
     "resultTypes": ["violations"],
 }
+_OF_COLOURS = {**_RULES, "runOnly": ["color-contrast", "link-in-text-block"]}
+"""what may differ between themes"""
+_VIOLATIONS = "async (rules) => (await axe.run(rules)).violations"
 _POLICY = "default-src 'none'"
 _TELL_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -151,9 +154,13 @@ class Visitor:
         """What keeps anybody from reading the page that is shown, on a desk or on a phone, and
         whatever it must not do."""
         found = []
+        if self.page.evaluate("typeof axe") == "undefined":
+            self.page.evaluate(self._axe.axe_script)
+        rules = _RULES
         for scheme in schemes or ("light", "dark"):
             self.page.emulate_media(color_scheme=scheme)
-            found += self._barriers(scheme)
+            found += self._barriers(scheme, rules)
+            rules = _OF_COLOURS
         self.page.set_viewport_size(_PHONE)
         width = self.page.evaluate("document.documentElement.scrollWidth")
         if width > _PHONE["width"]:
@@ -162,12 +169,11 @@ class Visitor:
         self.page.set_viewport_size(_DESK)
         return [*found, *self.unexpected]
 
-    def _barriers(self, scheme: str) -> list[str]:
-        found = self._axe.run(self.page, options=_RULES).response["violations"]
+    def _barriers(self, scheme: str, rules: Mapping[str, Any]) -> list[str]:
         return [
             f"{self.page.url} in {scheme}: {each['id']} ({each['impact']}): {node['html'][:200]} "
             f"{node['failureSummary']}"
-            for each in found
+            for each in self.page.evaluate(_VIOLATIONS, rules)
             if each["impact"] in ("serious", "critical")
             for node in each["nodes"][:3]
         ]

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import evervec
 from evervec import Evervec
+from evervec.embedders.base import Answer, estimate_tokens
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import EvervecError, InvalidInput, ProviderUnavailable
 from evervec.model.usage import Limits
@@ -54,6 +55,8 @@ _REASONS = {
 class Provider(HashingEmbedder):
     """Stands in for a paid provider. It refuses a few texts, and can be away."""
 
+    name = "openai"
+
     def __init__(self, model: str = "text-embedding-3-small", dimensions: int = 256) -> None:
         super().__init__(dimensions)
         self.model = model
@@ -63,6 +66,10 @@ class Provider(HashingEmbedder):
     def answer(self) -> None:
         """Be there again."""
         self.left = sys.maxsize
+
+    def ask(self, texts: Sequence[str]) -> Answer:
+        """The vectors, with what they cost."""
+        return Answer(self.embed(texts), sum(map(estimate_tokens, texts)))
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.left -= len(texts)

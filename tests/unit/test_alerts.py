@@ -63,12 +63,12 @@ def test_lag_of_live_work_but_not_of_a_backfill(
     memory.ev.queue.pause()
     memory.clock.move(200)
     memory.ev._housekeeping.sweep()
-    assert said(caplog) == ["[ALERT] due work has waited for 700 s (the queue is paused)"]
+    assert said(caplog) == ["[ALERT] due work has waited since 08:16 UTC (the queue is paused)"]
     memory.ev.queue.resume()
     work(memory.ev)
     memory.ev._housekeeping.sweep()
     assert said(caplog) == [
-        "[CLEAR] due work has waited for 700 s (the queue is paused): over after 700 s"
+        "[CLEAR] due work has waited since 08:16 UTC (the queue is paused): over after 700 s"
     ]
 
 

@@ -19,6 +19,7 @@ from evervec.indexes.base import Index
 from evervec.maintenance.alerts import Alerts, Problem
 from evervec.maintenance.stream_alerts import stream_problems
 from evervec.model.jobs import Status
+from evervec.model.wording import clock_time
 from evervec.queue.queue import Queue
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -226,7 +227,9 @@ class Housekeeping:
             since = self._store.jobs.waiting_since(settings.backfill_priority)
             if since is not None and now - since >= limit:
                 why = " (the queue is paused)" if self._store.jobs.paused() else ""
-                yield Problem("lag", f"due work has waited for {now - since:.0f} s{why}", since)
+                yield Problem(
+                    "lag", f"due work has waited since {clock_time(since, now)}{why}", since
+                )
         if limit := settings.alert_away_seconds:
             gates = ((model.spec.provider, model.provider.gate()) for model in self._models)
             for name, gate in gates:

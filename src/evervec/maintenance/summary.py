@@ -73,8 +73,11 @@ class Summary:
         found = [
             *self._providers(), *self._raised(), *self._unworked(), *self._attached(),
             *self._paused(), *self._failures(), *self._quotas(), *self._lost_workers(),
-            *self._migration(), *self._builds(), *self._waiting(), *self._records(),
+            *self._migration(), *self._builds(),
         ]  # fmt: skip
+        if not any(self._wait() in sentence.text for sentence in found):  # it is not said yet
+            found += self._waiting()
+        found += self._records()
         return sorted(found, key=lambda sentence: LEVELS.index(sentence.level))
 
     # what keeps work from being done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from evervec.server.requests import Scope, headers_of, path_of
@@ -13,6 +14,7 @@ SIGN_IN = "/ui/sign-in"
 THEME = "/ui/theme"
 """needs no key: it only sets a cookie"""
 _LONGEST = 2000
+_DOTS = re.compile(r"~*\.\.?")
 
 
 def is_page(path: str) -> bool:
@@ -31,10 +33,23 @@ def root_of(scope: Scope) -> str:
     return root.rstrip("/")
 
 
+def _step(name: object) -> str:
+    """A name as one step of a path. A browser takes `.` and `..` for steps to other pages, however
+    they are quoted, so these get a `~` before them, and so does what would be mistaken for that."""
+    text = str(name)
+    return quote(f"~{text}" if _DOTS.fullmatch(text) else text, safe="")
+
+
+def name_of(step: str) -> str:
+    """The name in a step of a path that `link` made."""
+    text = unquote(step)
+    return text[1:] if text.startswith("~") and _DOTS.fullmatch(text) else text
+
+
 def link(scope: Scope, *parts: object, **params: object) -> str:
     """The address of a page: `link(scope, "jobs", 7, status="failed")`. Parameters that are None or
     empty are left out."""
-    path = "/".join(quote(str(part), safe="") for part in parts)
+    path = "/".join(map(_step, parts))
     address = root_of(scope) + (PREFIX + path if path else HOME)
     given = {name: value for name, value in params.items() if value not in (None, "")}
     return f"{address}?{urlencode(given, doseq=True)}" if given else address

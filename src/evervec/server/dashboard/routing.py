@@ -131,7 +131,7 @@ class Pages(APIRouter):
                 return await _respond(given["view"], template, partial(handler, **given))
 
             _sign(endpoint, handler)
-            self.add_api_route(path, endpoint, methods=["GET"])
+            self.add_api_route(path, endpoint, methods=["GET", "HEAD"])
             return handler
 
         return declared
@@ -207,7 +207,7 @@ async def _respond(view: View, template: str, make: Callable[[], Awaitable[Value
     async def values_of() -> Values:
         return {"cli": cli(view), **await make()}
 
-    if _STREAM in headers_of(scope).get("accept", ""):
+    if _STREAM in headers_of(scope).get("accept", "") and scope["method"] == "GET":
         live: Live = view.request.app.state.live
         # what a page shows depends on these alone
         key = (view.caller.tenant, view.caller.role, view.caller.kinds, address_of(scope))

@@ -75,8 +75,16 @@ async def jobs(view: ReaderView, q: str = "", before: Before = None) -> Values:
         tenant = view.request.query_params.get("tenant")
         last = rows[-1].job_id
         more = link(view.request.scope, "jobs", q=line.text, before=last, tenant=tenant)
+    has_versions = (
+        len({job.embedding_version for job in rows}) > 1
+    )  # a change of model is under way
     fits = sorted({verb.name for job in rows for verb in fitting(job)}, key=list(VERBS).index)
-    return {**values, "table": Table("jobs", rows, HIDDEN, more), "verbs": fits}
+    return {
+        **values,
+        "table": Table("jobs", rows, HIDDEN, more),
+        "verbs": fits,
+        "has_versions": has_versions,
+    }
 
 
 def _kinds(view: View) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from evervec.errors import DeadlineExceeded, EvervecError, InvalidArgument
 from evervec.facade import Evervec
@@ -15,17 +15,17 @@ from evervec.model.basics import make_cursor
 from evervec.model.deadlines import deadline
 from evervec.model.jobs import Attempt, Job
 from evervec.model.records import Hit, Record
+from evervec.records.drafts import LONGEST_ID, check_name
 from evervec.records.kinds import plain_data
 from evervec.server.answers import MOST_AT_ONCE, read_cursor
 from evervec.server.dashboard.excerpts import Piece, pieces
 from evervec.server.dashboard.filter_form import TESTS, FilterForm
-from evervec.server.dashboard.paths import link
+from evervec.server.dashboard.paths import link, name_of
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages, as_json
 from evervec.server.dashboard.tables import Table
 from evervec.server.problems import Problem, problem_of, redacted
 from evervec.server.routes.page import bounded_page
-from evervec.server.routes.records import Id, Kind
 from evervec.server.view import ReaderView, View, WriterView
 
 router = Pages()
@@ -98,6 +98,18 @@ def _page_in_time(
 
 
 # one record
+async def _kind(kind: str) -> str:
+    return check_name("kind", name_of(kind))
+
+
+async def _id(id: str) -> str:
+    return check_name("id", name_of(id), LONGEST_ID)
+
+
+Kind = Annotated[str, Depends(_kind)]
+Id = Annotated[str, Depends(_id)]
+
+
 @dataclass(frozen=True, slots=True)
 class InVersion:
     """A record in one embedding version."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from evervec.model.usage import Limits, TenantState
-from evervec.records.drafts import check_given
-from evervec.server.dashboard.paths import link
+from evervec.records.drafts import check_given, check_name
+from evervec.server.dashboard.paths import link, name_of
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Form, Pages
 from evervec.server.dashboard.tables import Table
 from evervec.server.problems import Problem
-from evervec.server.routes.tenants import Tenant, change_limits
+from evervec.server.routes.tenants import change_limits
 from evervec.server.view import AdminView, View
 
 router = Pages()
@@ -47,6 +47,13 @@ async def tenants(
         more = link(view.request.scope, "tenants", q=q, first=found.pop().usage.tenant)
     rows = Table("tenants", [_row(each) for each in found], more=more)
     return {"q": q, "first": first, "tenants": found, "rows": rows}
+
+
+async def _tenant(tenant: str) -> str:
+    return check_name("tenant", name_of(tenant))
+
+
+Tenant = Annotated[str, Depends(_tenant)]
 
 
 @router.page("/ui/tenants/{tenant}", "tenant.html")
