@@ -245,10 +245,12 @@ def test_each_word_of_the_bits_stays_one_block_however_the_rows_grow(
     size, batch = 150, 100
     vectors = np.random.default_rng(1).standard_normal((5 * batch, size)).astype(np.float32)
     sketcher, matrix = sketch.Sketcher.of(vectors), Matrix(size)
+    if read:
+        matrix.begin_sketched(sketcher, batch)
     for first in range(0, len(vectors), batch):
         numbers, some = np.arange(first, first + batch), vectors[first : first + batch]
         if read:
-            matrix.append_sketches(numbers, numbers, sketcher.sketch(some), sketcher)
+            matrix.append_sketches(numbers, numbers, sketcher.sketch(some))
         else:
             listed = numbers.tolist()
             rows = [row.tobytes() for row in some]

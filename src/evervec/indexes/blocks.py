@@ -113,16 +113,14 @@ class Blocks:
         self, conn: Connection, version: int, tenant: str, purged: int
     ) -> tuple[Matrix | None, int]:
         """The points of the file's sketches, and their last number."""
+        from evervec.indexes import sketch_parts
         from evervec.indexes.sketch import Sketcher
-        from evervec.indexes.sketch_parts import Part
 
         matrix: Matrix | None = None
-        sketcher: Sketcher | None = None
         upto, oldest = 0, None
-        for first, last, mark, data in conn.execute(
-            self._sql.sketch_parts, (version, tenant)
-        ).fetchall():
-            part = Part.unpack(data)
+        parts = conn.execute(self._sql.sketch_parts, (version, tenant)).fetchall()
+        for first, last, mark, data in parts:
+            part = sketch_parts.Part.unpack(data)
             if part is None:
                 log.warning("sketches of version %d are damaged: its vectors are read", version)
                 self._damaged.add(version)
@@ -131,9 +129,10 @@ class Blocks:
                 part = self._without_removed(conn, part, version, tenant, first, last)
             elif oldest is None or mark < oldest:
                 oldest = mark
-            if matrix is None or sketcher is None:
-                matrix, sketcher = self._new_matrix(len(part.mean)), Sketcher(part.mean)
-            matrix.append_sketches(part.points, part.records, part.sketches, sketcher)
+            if matrix is None:
+                matrix = self._new_matrix(len(part.mean))
+                matrix.begin_sketched(Sketcher(part.mean), (len(parts) + 1) * sketch_parts.ROWS)
+            matrix.append_sketches(part.points, part.records, part.sketches)
             upto = last
         if matrix is not None and oldest is not None:
             self._discard_removed(conn, matrix, version, tenant, oldest)
