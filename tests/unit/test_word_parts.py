@@ -373,6 +373,7 @@ def test_maintenance_of_unchanged_parts_reads_and_writes_nothing(
     ev.store.records.tend()  # type: ignore[attr-defined]
     assert asked
     assert not [one for one in asked if "from evervec_word_parts where tenant" in one]
+    assert "begin immediate" not in asked
     for id in range(15, 15 + 8):  # enough for the next part
         add(ev, truth, str(id), drawn(draw))
     ev.store.records.tend()  # type: ignore[attr-defined]

@@ -51,8 +51,10 @@ class WordParts:
                 pass
             while self._drop_replaced(tenant):
                 pass
-        with self._db.writing(durable=False) as conn:
-            if conn.execute(SQL.count_idle_notes).fetchone()[0] > _MOST_NOTES:
+        with self._db.reading() as conn:  # it reads all notes, which may be many
+            (idle,) = conn.execute(SQL.count_idle_notes).fetchone()
+        if idle > _MOST_NOTES:
+            with self._db.writing(durable=False) as conn:
                 conn.execute(SQL.drop_idle_notes)
                 conn.execute(SQL.words_changed)
 
