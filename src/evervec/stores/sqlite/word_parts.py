@@ -121,7 +121,6 @@ class WordParts:
                 if is_damaged or (worst is not None and place == worst.place):
                     self._drop(conn, tenant, part)
             if worst is not None:
-                conn.execute(SQL.take_numbers, (1,))
                 conn.execute(SQL.note_rewritten, (tenant, listed(worst.left)))
         return not is_damaged
 
