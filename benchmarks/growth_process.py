@@ -82,9 +82,10 @@ def _measure(
         found[mode], found[f"{mode}_cpu_ms"] = _asked(way, ask, len(corpus.queries))
     found["memory_mb"] = _memory(way) / 1e6
     found["disk_mb"] = way.disk() / 1e6
-    found["recall"] = _recall(way.modes["semantic"], corpus, size)
-    for mode, shelves in FILTERS.items():
-        found[f"{mode}_recall"] = _recall(way.modes[mode], corpus, size, shelves)
+    right = corpus.nearest(_RECALLED, size, K, {"semantic": (), **FILTERS})
+    for mode, nearest in right.items():
+        key = "recall" if mode == "semantic" else f"{mode}_recall"
+        found[key] = _recall(way.modes[mode], nearest)
     found["load_average"] = os.getloadavg()[0]
     return found
 
@@ -103,11 +104,10 @@ def _asked(way: Way, ask: Ask, queries: int) -> tuple[tuple[float, float], float
     return percentiles(spent), 1000 * (_processors(way) - before) / len(spent)
 
 
-def _recall(ask: Ask, corpus: Corpus, size: int, shelves: Sequence[str] = ()) -> float:
-    """The share of the nearest ten that a search finds."""
-    right = corpus.nearest(_RECALLED, size, K, shelves)
-    found = (set(ask(number)) for number in range(_RECALLED))
-    return sum(len(a & b) for a, b in zip(right, found, strict=True)) / (K * _RECALLED)
+def _recall(ask: Ask, nearest: Sequence[set[str]]) -> float:
+    """The share of the nearest that a search finds."""
+    found = (set(ask(number)) for number in range(len(nearest)))
+    return sum(len(a & b) for a, b in zip(nearest, found, strict=True)) / sum(map(len, nearest))
 
 
 # processes
