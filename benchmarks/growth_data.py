@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from tempfile import gettempdir
@@ -71,24 +71,37 @@ class Corpus:
     def vectors(self, numbers: Sequence[int]) -> Vectors:
         return np.stack([self.block(n // BLOCK)[1][n % BLOCK] for n in numbers])
 
-    def nearest(self, count: int, size: int, k: int, shelves: Sequence[str] = ()) -> list[set[str]]:
-        """The ids of the `k` nearest of the first `size` records, for the first `count` queries;
-        with shelves, of the records on them."""
+    def nearest(
+        self, count: int, size: int, k: int, filters: Mapping[str, Sequence[str]]
+    ) -> dict[str, list[set[str]]]:
+        """The ids of the `k` nearest of the first `size` records, for the first `count` queries, of
+        the records on each filter's shelves; without shelves, of all."""
         asked = self.query_vectors[:count]
-        best = np.full((count, k), -np.inf, np.float32)
-        ids = np.zeros((count, k), np.int64)
+        best = {name: _Best(count, k) for name in filters}
         for place in range(-(-size // BLOCK)):
             scores = asked @ self._block(place)[1][: size - place * BLOCK].T
             numbers = np.arange(scores.shape[1]) + place * BLOCK
-            if shelves:
-                on = np.isin([shelf_of(n) for n in numbers.tolist()], shelves)
-                scores, numbers = scores[:, on], numbers[on]
-            scores = np.concatenate([best, scores], axis=1)
-            numbers = np.concatenate([ids, np.broadcast_to(numbers, (count, len(numbers)))], axis=1)
-            top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-            best = np.take_along_axis(scores, top, axis=1)
-            ids = np.take_along_axis(numbers, top, axis=1)
-        return [set(map(str, row)) for row in ids.tolist()]
+            names = [shelf_of(n) for n in numbers.tolist()]
+            for name, shelves in filters.items():
+                on = np.isin(names, shelves) if shelves else np.ones(len(names), np.bool_)
+                best[name].add(scores[:, on], numbers[on])
+        return {name: [set(map(str, row)) for row in b.ids.tolist()] for name, b in best.items()}
+
+
+class _Best:
+    """The best records of each query."""
+
+    def __init__(self, queries: int, k: int) -> None:
+        self._scores = np.full((queries, k), -np.inf, np.float32)
+        self.ids = np.zeros((queries, k), np.int64)
+
+    def add(self, scores: Vectors, numbers: NDArray[np.int64]) -> None:
+        k = self.ids.shape[1]
+        scores = np.concatenate([self._scores, scores], axis=1)
+        ids = np.concatenate([self.ids, np.broadcast_to(numbers, (len(scores), len(numbers)))], 1)
+        top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+        self._scores = np.take_along_axis(scores, top, axis=1)
+        self.ids = np.take_along_axis(ids, top, axis=1)
 
 
 class Prepared:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -81,9 +82,10 @@ def _measure(
         found[mode], found[f"{mode}_cpu_ms"] = _asked(way, ask, len(corpus.queries))
     found["memory_mb"] = _memory(way) / 1e6
     found["disk_mb"] = way.disk() / 1e6
-    found["recall"] = _recall(way.modes["semantic"], corpus, size)
-    for mode, shelves in FILTERS.items():
-        found[f"{mode}_recall"] = _recall(way.modes[mode], corpus, size, shelves)
+    right = corpus.nearest(_RECALLED, size, K, {"semantic": (), **FILTERS})
+    for mode, nearest in right.items():
+        key = "recall" if mode == "semantic" else f"{mode}_recall"
+        found[key] = _recall(way.modes[mode], nearest)
     found["load_average"] = os.getloadavg()[0]
     return found
 
@@ -102,11 +104,10 @@ def _asked(way: Way, ask: Ask, queries: int) -> tuple[tuple[float, float], float
     return percentiles(spent), 1000 * (_processors(way) - before) / len(spent)
 
 
-def _recall(ask: Ask, corpus: Corpus, size: int, shelves: Sequence[str] = ()) -> float:
-    """The share of the nearest ten that a search finds."""
-    right = corpus.nearest(_RECALLED, size, K, shelves)
-    found = (set(ask(number)) for number in range(_RECALLED))
-    return sum(len(a & b) for a, b in zip(right, found, strict=True)) / (K * _RECALLED)
+def _recall(ask: Ask, nearest: Sequence[set[str]]) -> float:
+    """The share of the nearest that a search finds."""
+    found = (set(ask(number)) for number in range(len(nearest)))
+    return sum(len(a & b) for a, b in zip(nearest, found, strict=True)) / sum(map(len, nearest))
 
 
 # processes
@@ -121,7 +122,9 @@ def _memory(way: Way) -> int:
 
 
 def _processors(way: Way) -> float:
-    return time.process_time() + sum(map(_spent, _of_server(way)))
+    """Seconds of this process, of its children that ended, and of the server."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used) + sum(map(_spent, _of_server(way)))
 
 
 def _spent(process: int) -> float:

@@ -126,6 +126,34 @@ def test_only_what_has_no_sketch_is_read_when_a_process_begins(world: World) -> 
     assert len(block.matrix) == 30
 
 
+def test_vectors_too_few_for_a_part_are_not_read_by_maintenance(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in every `process_all`. Deleted records have points without vectors."""
+    truth = full(world)
+    read: list[int] = []
+    vectors_of_part = blocks.Blocks._vectors_of_part
+
+    def counted(*given: object) -> object:
+        read.append(1)
+        return vectors_of_part(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(blocks.Blocks, "_vectors_of_part", counted)
+    world.ev.index.tend(0)
+    assert not read
+    for id in sorted(truth)[:4]:
+        world.ev.delete(KIND, id)
+        del truth[id]
+    work(world.ev)
+    for _ in range(3):
+        world.ev.index.tend(0)
+    assert len(read) <= 1
+    save(world.ev, new := {str(n): "iota kappa" for n in range(100, 108)})
+    world.ev.index.tend(0)
+    assert parts_of(world) == 4
+    check(reopened(world), truth | new)
+
+
 def test_tenants_have_sketches_of_their_own(world: World) -> None:
     truth = full(world)
     other = world.tenant("other")

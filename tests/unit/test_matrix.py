@@ -236,6 +236,31 @@ def test_sketches_count_the_signs_that_differ_and_estimate_the_score(size: int) 
     assert error.mean() < 0.15 * most.mean()
 
 
+@pytest.mark.parametrize("read", [False, True], ids=["written", "read"])
+def test_each_word_of_the_bits_stays_one_block_however_the_rows_grow(
+    monkeypatch: pytest.MonkeyPatch, read: bool
+) -> None:
+    """A search reads word by word: across rows, it would take several times as long."""
+    monkeypatch.setattr(matrices, "_MANY", 1)
+    size, batch = 150, 100
+    vectors = np.random.default_rng(1).standard_normal((5 * batch, size)).astype(np.float32)
+    sketcher, matrix = sketch.Sketcher.of(vectors), Matrix(size)
+    if read:
+        matrix.begin_sketched(sketcher, batch)
+    for first in range(0, len(vectors), batch):
+        numbers, some = np.arange(first, first + batch), vectors[first : first + batch]
+        if read:
+            matrix.append_sketches(numbers, numbers, sketcher.sketch(some))
+        else:
+            listed = numbers.tolist()
+            rows = [row.tobytes() for row in some]
+            matrix.append(listed, listed, list(map(hash_of, listed)), rows)
+    matrix.discard(np.arange(0, 300))
+    (bits,) = (array for array in matrix._rows.arrays if array.dtype == np.uint64)
+    assert bits.shape[1] > 1
+    assert bits.flags.f_contiguous
+
+
 def test_the_query_that_is_the_mean_can_be_compared() -> None:
     rows = clustered(100, 20, 0.0)
     sketcher = sketch.Sketcher.of(rows)

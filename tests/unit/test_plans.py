@@ -165,6 +165,7 @@ HOT: dict[str, Query] = CLAIM | {
     "mark": (lambda: INDEX.mark, ()),
     "store_mark": (lambda: STORE.mark, ()),
     "feed": (lambda: INDEX.feed, (1, "default", 0)),
+    "count_part": (lambda: INDEX.count_part, (1, "default", 5, 100)),
     "feed_part": (lambda: INDEX.feed_part, (1, "default", 0, 100)),
     "read_points": (lambda: INDEX.read_points, (NUMBERS,)),
     "points_between": (lambda: INDEX.points_between, (1, "default", 0, 100)),

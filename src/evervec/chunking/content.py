@@ -77,17 +77,21 @@ class ContentChunker:
         return cls(int(most), int(least) if least else None, int(overlap or 0), measure)
 
     def split(self, text: str) -> list[Piece]:
-        return measure_with(self.measure, self._split(text))
+        (pieces,) = self.split_all([text])
+        return pieces
 
     def split_all(self, texts: Sequence[str]) -> list[list[Piece]]:
-        """The pieces of each text; they are measured together."""
-        return measure_with(self.measure, together([self._split(text) for text in texts]))
-
-    def _split(self, text: str) -> Counting[list[Piece]]:
+        """The pieces of each text; those that have to be cut are measured together."""
         most = self.most - self.overlap
-        if BYTES.count(text) <= most:  # one piece, whatever it contains
-            start = len(text) - len(text.lstrip())
-            return [Piece(start, len(text.rstrip()))] if start < len(text) else []
+        small = [BYTES.count(text) <= most for text in texts]
+        large = [self._cut(text) for text, fits in zip(texts, small, strict=True) if not fits]
+        cut = iter(measure_with(self.measure, together(large)))
+        return [
+            _whole(text) if fits else next(cut) for text, fits in zip(texts, small, strict=True)
+        ]
+
+    def _cut(self, text: str) -> Counting[list[Piece]]:
+        most = self.most - self.overlap
         # what is not cut further: blocks, and the parts of blocks that are too large
         parts = yield from measured(text, list(blocks(text)), most)
         gaps = [text[part.end : after.start] for part, after in pairwise(parts)]
@@ -108,6 +112,12 @@ class ContentChunker:
             return piece
         start = late_start(text, before.start, piece.start, self.overlap, self.measure.count)
         return piece._replace(start=start)
+
+
+def _whole(text: str) -> list[Piece]:
+    """The only piece of a text that is small enough, whatever it contains."""
+    start = len(text) - len(text.lstrip())
+    return [Piece(start, len(text.rstrip()))] if start < len(text) else []
 
 
 class _Row:

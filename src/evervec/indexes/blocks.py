@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evervec.model.deadlines import check, holding
@@ -18,6 +19,7 @@ from evervec.stores.sql.engine import Connection, Engine
 
 if TYPE_CHECKING:
     from evervec.indexes.matrix import Matrix
+    from evervec.indexes.products import Floats
     from evervec.indexes.sketch_parts import Part
 
 log = logging.getLogger("evervec")
@@ -55,6 +57,9 @@ class Blocks:
         """of all blocks"""
         self._damaged: set[int] = set()
         """the versions with sketches in the file that cannot be read"""
+        self._too_few: dict[tuple[int, str], tuple[int, int]] = {}
+        """of collections without vectors enough for a part, the last point that has a sketch, and
+        the store's counter before which they are not read again"""
         self._lock = threading.Lock()
 
     def fresh(self, version: int, tenant: str, mark: int) -> Matrix | None:
@@ -113,16 +118,14 @@ class Blocks:
         self, conn: Connection, version: int, tenant: str, purged: int
     ) -> tuple[Matrix | None, int]:
         """The points of the file's sketches, and their last number."""
+        from evervec.indexes import sketch_parts
         from evervec.indexes.sketch import Sketcher
-        from evervec.indexes.sketch_parts import Part
 
         matrix: Matrix | None = None
-        sketcher: Sketcher | None = None
         upto, oldest = 0, None
-        for first, last, mark, data in conn.execute(
-            self._sql.sketch_parts, (version, tenant)
-        ).fetchall():
-            part = Part.unpack(data)
+        parts = conn.execute(self._sql.sketch_parts, (version, tenant)).fetchall()
+        for first, last, mark, data in parts:
+            part = sketch_parts.Part.unpack(data)
             if part is None:
                 log.warning("sketches of version %d are damaged: its vectors are read", version)
                 self._damaged.add(version)
@@ -131,9 +134,10 @@ class Blocks:
                 part = self._without_removed(conn, part, version, tenant, first, last)
             elif oldest is None or mark < oldest:
                 oldest = mark
-            if matrix is None or sketcher is None:
-                matrix, sketcher = self._new_matrix(len(part.mean)), Sketcher(part.mean)
-            matrix.append_sketches(part.points, part.records, part.sketches, sketcher)
+            if matrix is None:
+                matrix = self._new_matrix(len(part.mean))
+                matrix.begin_sketched(Sketcher(part.mean), (len(parts) + 1) * sketch_parts.ROWS)
+            matrix.append_sketches(part.points, part.records, part.sketches)
             upto = last
         if matrix is not None and oldest is not None:
             self._discard_removed(conn, matrix, version, tenant, oldest)
@@ -201,22 +205,31 @@ class Blocks:
         import numpy as np
 
         from evervec.indexes import sketch_parts
-        from evervec.indexes.sketch import Sketcher
+        from evervec.indexes.sketch import Sketcher, Sketches
 
+        points, records, made = list[int](), list[int](), list[Sketches]()
         with self._db.snapshot() as conn:
             first = self._last_sketched(conn, version, tenant)
             mark, _ = conn.execute(self._sql.mark).fetchone()
+            known_first, wait = self._too_few.get((version, tenant), (first, mark))
+            if known_first == first and mark < wait:
+                return False
             wanted = (version, tenant, first, sketch_parts.ROWS)
-            rows = conn.execute(self._sql.feed_part, wanted).fetchall()
-            if len(rows) < sketch_parts.ROWS:
+            (count,) = conn.execute(self._sql.count_part, wanted).fetchone()
+            if count < sketch_parts.ROWS:
                 return False
             begun = conn.execute(self._sql.sketched_mean, (version, tenant)).fetchone()
-        points, records, _, vectors = zip(*rows, strict=True)
-        block = np.frombuffer(b"".join(vectors), "<f4").reshape(len(rows), -1)
-        known = sketch_parts.Part.unpack(begun[0]) if begun else None
-        sketcher = Sketcher(known.mean) if known else Sketcher.of(block)
+            known = sketch_parts.Part.unpack(begun[0]) if begun else None
+            sketcher = Sketcher(known.mean if known else self._mean(conn, wanted))
+            for some, of, block in self._vectors_of_part(conn, wanted):
+                points += some
+                records += of
+                made.append(sketcher.sketch(block))
+        if (missing := sketch_parts.ROWS - len(points)) > 0:  # the others have no vectors
+            self._too_few[version, tenant] = first, mark + missing
+            return False
         part = sketch_parts.Part(
-            np.array(points, np.int64), np.array(records, np.int64), sketcher.sketch(block),
+            np.array(points, np.int64), np.array(records, np.int64), Sketches.joined(made),
             sketcher.mean,
         )  # fmt: skip
         with self._db.writing(durable=False) as conn:
@@ -225,6 +238,26 @@ class Blocks:
             row = (version, tenant, first, points[-1], mark, part.pack())
             conn.execute(self._sql.add_sketches, row)
         return True
+
+    def _vectors_of_part(
+        self, conn: Connection, wanted: tuple[int, str, int, int]
+    ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Floats]]:
+        """Points, records and vectors, some at a time: all may take a gigabyte."""
+        import numpy as np
+
+        rows = conn.execute(self._sql.feed_part, wanted)
+        while batch := rows.fetchmany(_BATCH):
+            points, records, _, vectors = zip(*batch, strict=True)
+            yield points, records, np.frombuffer(b"".join(vectors), "<f4").reshape(len(batch), -1)
+
+    def _mean(self, conn: Connection, wanted: tuple[int, str, int, int]) -> Floats:
+        import numpy as np
+
+        count, total = 0, np.float64(0)
+        for points, _, block in self._vectors_of_part(conn, wanted):
+            count += len(points)
+            total = total + block.sum(axis=0, dtype=np.float64)
+        return np.asarray(total / max(count, 1), np.float32)
 
     def _renew_part(self, version: int, tenant: str, first: int, last: int) -> None:
         """Write a part again, without the points that were removed."""

@@ -103,18 +103,16 @@ class Matrix:
                 rows = rows._replace(exact=None)
         self._rows = rows._replace(size=new.stop)
 
+    def begin_sketched(self, sketcher: Sketcher, count: int) -> None:
+        """Keep only sketches of vectors, in an empty matrix with room for so many rows."""
+        self.sketcher = sketcher
+        none = Sketches.empty(0, self.dimensions)
+        self._rows = self._rows._replace(exact=None, sketches=none).resized(count, slice(0, 0))
+
     def append_sketches(
-        self,
-        points: NDArray[np.int64],
-        records: NDArray[np.int64],
-        sketches: Sketches,
-        sketcher: Sketcher,
+        self, points: NDArray[np.int64], records: NDArray[np.int64], sketches: Sketches
     ) -> None:
-        """Add rows whose vectors are not kept in memory, to rows of the same kind."""
-        if self.sketcher is None:
-            self.sketcher = sketcher
-            none = Sketches.empty(len(self._rows.points), self.dimensions)
-            self._rows = self._rows._replace(exact=None, sketches=none)
+        """Add rows after `begin_sketched`."""
         rows, new = self._with_room(points, records)
         assert rows.sketches is not None
         rows.sketches.put(new, sketches)

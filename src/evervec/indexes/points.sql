@@ -35,6 +35,11 @@ select point, record, hash, vector from evervec_points
 where version = $1 and tenant = $2 and point > $3 and vector is not null
 order by point
 
+-- name: count_part
+-- at least as many as `feed_part` has, by an index
+select count(*) from (
+    select 1 from evervec_points where version = $1 and tenant = $2 and point > $3 limit $4) as n
+
 -- name: feed_part
 select point, record, hash, vector from evervec_points
 where version = $1 and tenant = $2 and point > $3 and vector is not null

@@ -7,7 +7,7 @@ A few vectors are all compared with the query. Of many, sketches choose those th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,11 +86,14 @@ class Rows(NamedTuple):
         return [self.points, self.records, self.alive, *(self.exact or ()), *(self.sketches or ())]
 
     def resized(self, capacity: int, keep: slice | Places) -> Rows:
-        def copy(old: NDArray[Any]) -> NDArray[Any]:
+        def copy(old: NDArray[Any], order: Literal["C", "F"] = "C") -> NDArray[Any]:
             kept = old[keep]
-            new = np.empty_like(old, shape=(capacity, *old.shape[1:]))
+            new = np.empty((capacity, *old.shape[1:]), old.dtype, order)
             new[: len(kept)] = kept
             return new
+
+        def copied(sketches: Sketches) -> Sketches:
+            return Sketches(copy(sketches.bits, "F"), *map(copy, sketches[1:]))
 
         return Rows(
             len(self.points[keep]),
@@ -98,7 +101,7 @@ class Rows(NamedTuple):
             copy(self.records),
             copy(self.alive),
             Vectors(*[copy(part) for part in self.exact]) if self.exact else None,
-            Sketches(*[copy(part) for part in self.sketches]) if self.sketches else None,
+            copied(self.sketches) if self.sketches else None,
         )
 
 

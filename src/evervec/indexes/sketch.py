@@ -15,6 +15,7 @@ With the mean m, the score of a unit vector v and a query q is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import shake_256
 from typing import NamedTuple
@@ -55,6 +56,10 @@ class Sketches(NamedTuple):
     def empty(cls, count: int, dimensions: int) -> Sketches:
         bits = np.empty((count, -(-dimensions // _WORD)), np.uint64, order="F")
         return cls(bits, np.empty(count, np.float32), np.empty(count, np.float32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sketches]) -> Sketches:
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def put(self, where: slice, others: Sketches) -> None:
         self.bits[where], self.scale[where], self.offset[where] = others

@@ -99,31 +99,33 @@ update evervec_chunks set chunks = chunks + $3 where tenant = $1 and version = $
 insert into evervec_chunks (tenant, version, chunks) values ($1, $2, $3)
 
 -- name: match_text
--- BM25 over the tenant's live records: the best, and those that the caller names
+-- BM25 over the tenant's live records: the best, and those that the caller names. Phrases have
+-- numbers, too
 with live as (
     select record, kind, metadata, words, length(words) as size from evervec_records
     where tenant = $1 and state = 'live'),
 every as (select count(*) as many, avg(size) as size from live),
-hits as (
-    select w.record, w.word::varchar as term, w.times
-    from evervec_words as w
-    where w.word = any (list_transform($4::varchar[], lambda x: md5_number_lower(x)))
+found as (
+    select record, word, times from evervec_words
+    where word in (
+        select md5_number_lower(term) from (select unnest($4::varchar[]) as term) as asked)
     union all
-    select l.record, p.phrase, (length(l.words) - length(replace(l.words, p.phrase, ' ')))
+    select l.record, md5_number_lower(p.phrase),
+           (length(l.words) - length(replace(l.words, p.phrase, ' ')))
     from live as l, (select unnest($5::varchar[]) as phrase) as p
     where contains(l.words, p.phrase)),
-found as (
-    select h.record, h.times, l.size / e.size as size,
-           count(*) over (partition by h.term) as having, e.many
-    from hits as h
-    join live as l on l.record = h.record
-    cross join every as e),
+hits as (
+    select l.record, l.kind, l.metadata, l.size, f.word, f.times
+    from found as f
+    join live as l on l.record = f.record),
+terms as (select word, count(*) as having from hits group by word),
 scored as materialized (
     select r.record,
-           sum(ln(1 + (f.many - f.having + 0.5) / (f.having + 0.5))
-               * f.times * 2.2 / (f.times + 1.2 * (0.25 + 0.75 * f.size))) as score
-    from found as f
-    join live as r on r.record = f.record
+           sum(ln(1 + (e.many - t.having + 0.5) / (t.having + 0.5))
+               * r.times * 2.2 / (r.times + 1.2 * (0.25 + 0.75 * r.size / e.size))) as score
+    from hits as r
+    join terms as t on t.word = r.word
+    cross join every as e
     where ($2::varchar is null or r.kind = $2){filter}
     group by r.record)
 (select record, score from scored order by score desc, record limit $3)

@@ -122,9 +122,11 @@ where tenant = ?1 and word in (select value from json_each(?2))
 select tenant from evervec_usage group by tenant having sum(records) >= ?1
 
 -- name: note_rewritten
--- The mark is above the counter of all snapshots that do not see the change.
+-- A change has advanced the counter: the mark is above that of all snapshots that do not see it,
+-- and not above that of any that does. A part that is dropped changes the number of the last write
+-- of parts instead.
 insert into evervec_rewritten (tenant, record, mark)
-select ?1, value, (select value + 1 from evervec_meta where key = 'counter') from json_each(?2)
+select ?1, value, (select value from evervec_meta where key = 'counter') from json_each(?2)
 where true
 on conflict do update set mark = excluded.mark
 

@@ -94,11 +94,15 @@ class Tokens:
         pieces = [piece for piece in pieces if not _is_number(piece)]
         if not pieces:
             return
-        self._db.executemany("insert into pieces (rowid, piece) values (?, ?)", enumerate(pieces))
         words: dict[int, list[int]] = {}
-        for place, word in self._db.execute("select doc, term from words"):
-            words.setdefault(place, []).append(number_of(word))
-        self._db.execute("insert into pieces (pieces) values ('delete-all')")
+        self._db.execute("begin")  # a transaction for each piece would take three times as long
+        try:
+            rows = enumerate(pieces)
+            self._db.executemany("insert into pieces (rowid, piece) values (?, ?)", rows)
+            for place, word in self._db.execute("select doc, term from words"):
+                words.setdefault(place, []).append(number_of(word))
+        finally:
+            self._db.execute("rollback")
         self._known.update(
             (piece, tuple(words.get(place, ()))) for place, piece in enumerate(pieces)
         )

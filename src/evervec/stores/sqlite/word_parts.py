@@ -38,6 +38,8 @@ class WordParts:
         self._tokens = tokens
         self._examined: dict[str, int] = {}
         """of each tenant, the generation of its parts at which none had to be dropped"""
+        self._count_notes_from = 0
+        """the store's counter before which notes of purged records are not counted again"""
         self._too_few: dict[str, tuple[int, int]] = {}
         """of each tenant with too few records for a part, the generation of its parts, and the
         store's counter before which they are not read again"""
@@ -51,10 +53,21 @@ class WordParts:
                 pass
             while self._drop_replaced(tenant):
                 pass
-        with self._db.writing(durable=False) as conn:
-            if conn.execute(SQL.count_idle_notes).fetchone()[0] > _MOST_NOTES:
+        if self._count_idle_notes() > _MOST_NOTES:
+            with self._db.writing(durable=False) as conn:
                 conn.execute(SQL.drop_idle_notes)
                 conn.execute(SQL.words_changed)
+
+    def _count_idle_notes(self) -> int:
+        """Of purged records, in tenants without parts. All notes are read, which may be many: only
+        after so many numbers were taken that there may be too many."""
+        with self._db.reading() as conn:
+            mark, _ = conn.execute(SQL.words_state).fetchone()
+            if mark < self._count_notes_from:
+                return 0
+            self._count_notes_from = mark + _MOST_NOTES
+            (count,) = conn.execute(SQL.count_idle_notes).fetchone()
+        return int(count)
 
     def _add_part(self, tenant: str) -> bool:
         """Write the next part if there are records enough for it."""
