@@ -157,10 +157,13 @@ class Backfiller:
         )
 
     def _render(self, name: str | None, *, dry_run: bool) -> Iterator[list[Draft]]:
-        """Render typed records again, slice by slice; yields those whose text has changed."""
+        """Render typed records again, slice by slice; yields those whose text has changed. A record
+        with newer content that waits to be read is left as it is, and so is that content: the kind
+        counts as done only if there was none, so that the next start finds it."""
         for kind in self._kinds.values():
             if name not in (None, kind.name) or (kind.model is None and kind.text is None):
                 continue
+            owes = self._store.records.any_unread(kind.name)
             after = 0
             while found := self._store.records.typed(kind.name, after, _SLICE):
                 after = found[-1].record
@@ -174,7 +177,7 @@ class Backfiller:
                         self._store.changes.save(tenant, kind.name, drafts)
                     changed += drafts
                 yield changed
-            if not dry_run:
+            if not dry_run and not owes:
                 notes.TEMPLATE.of(kind.name).put(self._store.shared, kind.fingerprint())
 
     def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
