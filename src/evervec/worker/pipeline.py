@@ -17,7 +17,7 @@ from typing import NamedTuple
 from evervec.chunking import Chunker, Window, chunk_all
 from evervec.embedders.base import count_tokens, describe
 from evervec.embedding.registry import EmbedderRegistry, Model
-from evervec.errors import EvervecError, WrongCollection
+from evervec.errors import EvervecError, IndexMismatch, WrongCollection
 from evervec.indexes.base import Index
 from evervec.indexes.location import check_generation, generation
 from evervec.model.jobs import Job, Status
@@ -66,7 +66,7 @@ class Pipeline:
         self._used_up: set[str] = set()
         """tenants that used up their daily quota since the last claim; their jobs are released"""
         self._generation = generation(store)
-        self._writer = IndexWriter(store, index, queue, settings.lease_seconds)
+        self._writer = IndexWriter(store, index, queue, settings.lease_seconds, self._generation)
         self.memory = settings.memory_mb << 19
         """characters of text held at once: half of the setting, the rest is for data derived from
         them"""
@@ -315,6 +315,9 @@ class Pipeline:
                 written.released += sum(self.queue.release_many(refused, str(error)))
                 written.errors += [(job.job_id, str(error)) for job in refused]
                 continue
+            except IndexMismatch:  # the jobs are for processes that have the present index
+                self.queue.release_many([f.job for f in finishes])
+                raise
             self.queue.recorder.finished(finishes if all(done) else list(compress(finishes, done)))
             written.succeeded = sum(done)
             written.lost += len(done) - sum(done)

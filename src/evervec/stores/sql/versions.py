@@ -138,6 +138,10 @@ class Versions(Part):
         self.engine.wake()
         return behind
 
+    def await_finishes(self) -> None:
+        with self.db.writing(durable=False) as conn:
+            self._halt_finishes(conn)
+
     def _halt_finishes(self, conn: Connection) -> None:
         """Block finishes until the transaction ends, in engines with concurrent writers."""
 
