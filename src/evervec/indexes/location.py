@@ -27,19 +27,10 @@ _SLICE = 1000
 _SAMPLE = 100
 
 
-def generation(store: Store) -> int:
-    """The generation of the index that is written to now."""
-    return _noted(store).generation
-
-
-def _noted(store: Store) -> Location:
-    return INDEX.get(store.shared) or Location(OWN)
-
-
-def check_generation(store: Store, mine: int) -> None:
+def check_generation(store: Store, index: Index) -> None:
     """Raise `IndexMismatch` when the store has another index than when this process opened it."""
-    noted = _noted(store)
-    if noted.generation != mine:
+    noted = INDEX.get(store.shared) or Location(OWN)
+    if noted.generation != index.generation:
         raise IndexMismatch(
             f"another process moved the vectors of {store.url} to {_shown(noted.url)}: open the "
             "store again"
@@ -71,6 +62,7 @@ def open_located(
             if now == noted or INDEX.swap(store.shared, now, revision):
                 if now.rebuild:
                     _rebuild(store, index, priority)
+                index.generation = now.generation
                 return index
         except BaseException:
             index.close()

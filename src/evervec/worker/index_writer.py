@@ -35,8 +35,6 @@ class IndexWriter:
     _index: Index
     _queue: Queue
     _lease: float
-    _generation: int
-    """of the index"""
 
     def finish(self, finishes: Sequence[Finish]) -> list[bool]:
         """Write points and ledger and finish the jobs; False where the lease was lost, or the
@@ -49,7 +47,7 @@ class IndexWriter:
 
     def _end(self, finishes: Sequence[Finish]) -> list[bool]:
         apply = self._index.apply if self._index.shares_store else None
-        return self._store.leases.finish(finishes, apply, self._generation)
+        return self._store.leases.finish(finishes, apply, self._index.generation)
 
     def _finish_together(self, finishes: Sequence[Finish]) -> set[int]:
         """Write points and finish jobs in one transaction of the store."""
