@@ -266,7 +266,11 @@ class VersionLifecycle:
     def _switch_if_asked(self, name: str) -> None:
         if not (self.will_switch(name) and self._is_complete(name) and self.repair(name)):
             return
-        if behind := self.switch(name, force=False, timeout=1.0):
+        try:
+            behind = self.switch(name, force=False, timeout=1.0)
+        except InvalidTransition:  # it was cancelled while it was checked
+            return
+        if behind:
             log.info("migration: not switched to %s yet: it lacks %d records", name, behind)
 
     def _is_complete(self, name: str) -> bool:

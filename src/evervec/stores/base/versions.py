@@ -65,7 +65,8 @@ class Versions(Protocol):
     def switch(self, serve: Sequence[int], *, force: bool = False) -> int:
         """Make these versions serve and put the ones that served on standby, in one transaction.
         Returns how many records they lack that the serving versions have; if any are lacking,
-        nothing changes unless `force` is set. Waiting boxed records are passed on to them."""
+        nothing changes unless `force` is set. Waiting boxed records are passed on to them.
+        Raises `InvalidTransition` if one of them was retired."""
 
     def retire(self, versions: Sequence[int]) -> None:
         """Changes no longer enqueue jobs for these versions."""

@@ -60,7 +60,8 @@ update evervec_versions set state = 'standby'
 where state = 'serving' and kind in (select kind from evervec_versions where version in list($1))
 
 -- name: serve
-update evervec_versions set state = 'serving' where version in list($1)
+update evervec_versions set state = 'serving' where version in list($1) and state <> 'retired'
+returning version
 
 -- name: retire
 update evervec_versions set state = 'retired' where version in list($1) and state <> 'serving'
