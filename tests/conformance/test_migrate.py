@@ -29,6 +29,7 @@ from support.world import (
     fail_for_good,
     job_of,
     step,
+    version_of,
     work,
 )
 
@@ -598,3 +599,17 @@ def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> N
     ev._housekeeping.sweep()
     assert {job.embedding_version for job in ev.queue.jobs()} == {"hashing-64"}
     assert_in_step(ev, TEXTS)
+
+
+def test_a_version_that_was_retired_does_not_serve_again(filled: World) -> None:
+    ev, old = filled.ev, version_of(filled.ev)
+    migration = ev.migrate(Other())
+    drive(ev)
+    migration.switch()
+    migration.retire()
+    with pytest.raises(InvalidTransition, match="was retired"):  # as one who looked before that
+        ev.store.versions.switch([old], force=True)
+    assert states(ev) == {"hashing-64": "retired", "other-1": "serving"}
+    filled.clock.move(10)
+    ev._lifecycle.step()
+    assert found(ev, TEXTS["0"]) == ("other-1", ["0"])

@@ -224,3 +224,32 @@ def test_a_job_that_somebody_cancelled_is_not_made_up_for_at_a_start(memory: Wor
     (ticket,) = add_all(memory.ev, KIND, "alpha")
     memory.ev.queue.cancel(ticket.job_id)
     assert reopened(memory).process_all().processed == 0
+
+
+def test_another_template_does_not_replace_what_waits_in_a_box(memory: World) -> None:
+    memory.ev.register(kind("{head}"))
+    memory.ev.add("typed", {"head": "old", "body": "text"}, id="1")
+    memory.ev.process_all()
+    memory.ev.add("typed", {"head": "new", "body": "text"}, id="1", boxed=True)
+    memory.ev.add("typed", {"head": "first", "body": "text"}, id="2", boxed=True)
+    later = reopened(memory)
+    later.register(kind("{head}: {body}"))
+    for _ in range(2):  # the box is opened first, and then rendered by the next start
+        later.process_all()
+    texts = {record.id: record.text for record in later.records("typed")}
+    assert texts == {"1": "new: text", "2": "first: text"}
+
+
+def test_another_template_does_not_replace_a_row_that_is_to_be_loaded(memory: World) -> None:
+    rows = {"1": {"head": "old", "body": "text"}}
+    memory.ev.register(Kind("typed", model=Note, text="{head}", load=rows.get))
+    memory.ev.queue.enqueue("typed", "1")
+    memory.ev.process_all()
+    rows["1"] = {"head": "new", "body": "text"}
+    memory.ev.queue.enqueue("typed", "1")
+    later = reopened(memory)
+    later.register(Kind("typed", model=Note, text="{head}: {body}", load=rows.get))
+    later.process_all()
+    record = later.get("typed", "1")
+    assert record is not None
+    assert record.text == "new: text"
