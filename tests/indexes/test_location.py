@@ -7,6 +7,7 @@ import pytest
 
 import evervec
 from evervec import Evervec, IndexMismatch
+from evervec.embedders.hashing import HashingEmbedder
 from evervec.indexes.location import OWN
 from evervec.stores.notes import INDEX, Location
 
@@ -191,3 +192,17 @@ def test_an_index_that_is_used_again_has_nothing_of_what_was_deleted_meanwhile(
         (serving,) = ev.store.versions.collections()
         assert len(ev.index.held(serving.version, None, 0, None)) == len(TEXTS) - 1
         assert ev.verify().complete
+
+
+def test_a_process_with_the_last_index_repairs_and_drops_nothing(
+    tmp_path: Path, vectors: str
+) -> None:
+    with open_at(tmp_path) as old:
+        old.migrate(HashingEmbedder(32)).cancel()
+        with open_at(tmp_path, "own", reindex=True) as new:
+            new.process_all()
+            for do in (lambda: old.verify(repair=True), old._lifecycle.step, old.drop_retired):
+                with pytest.raises(IndexMismatch, match="open the store again"):
+                    do()
+            assert new.queue.stats().pending == 0
+            assert [version.state for version in new.versions()] == ["serving", "retired"]
