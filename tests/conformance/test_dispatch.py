@@ -48,7 +48,7 @@ def test_a_message_that_comes_again_during_long_work_finds_nothing_to_do(world: 
     (job,) = ev.queue.claim(1)
     again: list[Delivered] = []
 
-    def last_long(_: Sequence[str]) -> None:
+    def last_long(texts: Sequence[str]) -> None:
         for _ in range(5):
             world.clock.move(ev.settings.lease_seconds / 3)
             assert ev.queue.renew_many([job]) == [True]  # as the heartbeat does
