@@ -613,3 +613,20 @@ def test_a_version_that_was_retired_does_not_serve_again(filled: World) -> None:
     filled.clock.move(10)
     ev._lifecycle.step()
     assert found(ev, TEXTS["0"]) == ("other-1", ["0"])
+
+
+def test_rows_of_a_loader_wait_for_it_in_the_new_version_too(world: World) -> None:
+    ev, plain = world.ev, world.tenant("default")  # without the kind
+    ev.register(Kind("row", load={"1": "alpha text", "2": "beta text"}.get))
+    ev.queue.enqueue("row", "1")
+    work(ev)
+    ev.queue.enqueue("row", "2")
+    for one in (ev, plain):
+        one.models.add(Other())
+    migration = ev.migrate(Other())
+    drive(plain)
+    assert ev.queue.stats().failed == 0
+    drive(ev)
+    migration.switch()
+    assert [hit.id for hit in ev.search("beta", 1, kind="row", mode="semantic")] == ["2"]
+    assert ev.verify().clean
