@@ -630,3 +630,23 @@ def test_rows_of_a_loader_wait_for_it_in_the_new_version_too(world: World) -> No
     migration.switch()
     assert [hit.id for hit in ev.search("beta", 1, kind="row", mode="semantic")] == ["2"]
     assert ev.verify().clean
+
+
+def test_a_row_that_a_cancelled_version_never_read_replaces_nothing(world: World) -> None:
+    ev = world.ev
+    ev.register(Kind("row", load={"1": "of the row"}.get))
+    ev.queue.enqueue("row", "1")
+    work(ev)
+    migration = ev.migrate(Other())
+    ev.queue.enqueue("row", "1")
+    migration.cancel()
+    ev.add("row", "by hand", id="1")
+    work(ev)
+    (version,) = [c.version for c in ev.store.versions.collections() if c.state == "serving"]
+    ev.index.remove(version, ev.index.held(version, None, 0, None))
+    ev.verify(repair=True)  # asks for the record again, with what it owes
+    drive(ev)
+    record = ev.get("row", "1")
+    assert record is not None
+    assert record.text == "by hand"
+    assert ev.verify().clean

@@ -7,7 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from evervec import ContentChunker, Evervec, Kind, Status
-from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, job_of, work
+from evervec.embedders.hashing import HashingEmbedder
+from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, job_of, step, work
 
 
 class Note(BaseModel):
@@ -253,3 +254,21 @@ def test_another_template_does_not_replace_a_row_that_is_to_be_loaded(memory: Wo
     record = later.get("typed", "1")
     assert record is not None
     assert record.text == "new: text"
+
+
+def test_a_row_that_one_version_read_with_the_old_template_is_read_again(memory: World) -> None:
+    rows = {"1": {"head": "new", "body": "text"}}
+    memory.ev.register(Kind("typed", model=Note, text="{head}", load=rows.get))
+    memory.ev.queue.enqueue("typed", "1")
+    memory.ev.process_all()
+    migration = memory.ev.migrate(HashingEmbedder(32))
+    memory.ev.queue.enqueue("typed", "1")
+    serving = memory.ev.store.versions.collections()[0].version
+    step(memory.ev, memory.ev.queue.claim(1, versions=[serving]))
+    later = reopened(memory)
+    later.models.add(HashingEmbedder(32))
+    later.register(Kind("typed", model=Note, text="{head}: {body}", load=rows.get))
+    later.process_all()
+    migration.wait(0)
+    assert later.get("typed", "1").text == "new: text"  # type: ignore[union-attr]
+    assert later.verify().clean

@@ -123,7 +123,10 @@ where r.record in list($1)
 select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
        r.metadata, r.data, r.born, j.job_id, j.status as job_status,
        (select max(o.status) from evervec_jobs as o
-        where o.record = r.record and o.op in ('load', 'open') and o.status <> 'done') as debt,
+        where o.record = r.record and o.op in ('load', 'open') and o.status <> 'done'
+            and (o.op = 'open' or exists (
+                select 1 from evervec_versions as v
+                where v.version = o.version and v.state <> 'retired'))) as debt,
        exists (select 1 from evervec_jobs as o
                where o.record = r.record and o.box is not null
                    and coalesce(o.box_seq, o.seq) >= r.seq) as boxed,
