@@ -174,19 +174,20 @@ class Backfiller:
                 changed = []
                 for tenant, drafts in by_tenant.items():
                     if not dry_run:
-                        self._save(tenant, kind.name, drafts)
+                        self._save(tenant, kind, drafts)
                     changed += drafts
                 yield changed
             if not dry_run and not owes:
                 notes.TEMPLATE.of(kind.name).put(self._store.shared, kind.fingerprint())
 
-    def _save(self, tenant: str, kind: str, drafts: Sequence[Draft]) -> None:
+    def _save(self, tenant: str, kind: Kind, drafts: Sequence[Draft]) -> None:
         """Save rendered records. Those with a row that waits to be read are read again for all
         versions: one of them may have read it before, with the old template."""
-        tickets = self._store.changes.save(tenant, kind, drafts)
-        if left := [ticket.id for ticket in tickets if not ticket.accepted]:
+        tickets = self._store.changes.save(tenant, kind.name, drafts)
+        left = [ticket.id for ticket in tickets if not ticket.accepted]
+        if left and kind.load:
             priority = self._settings.backfill_priority
-            self._store.changes.enqueue(tenant, kind, left, loaded=False, priority=priority)
+            self._store.changes.enqueue(tenant, kind.name, left, loaded=False, priority=priority)
 
     def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
         """The record with its newly rendered text; None if that is unchanged or cannot be
