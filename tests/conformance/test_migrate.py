@@ -650,3 +650,20 @@ def test_a_row_that_a_cancelled_version_never_read_replaces_nothing(world: World
     assert record is not None
     assert record.text == "by hand"
     assert ev.verify().clean
+
+
+def test_a_box_that_came_after_a_row_was_asked_for_is_not_replaced_by_it(world: World) -> None:
+    ev = world.ev
+    ev.register(Kind("row", load={"1": "of the row"}.get))
+    ev.queue.enqueue("row", "1")
+    work(ev)
+    ev.migrate(Other())
+    ev.queue.enqueue("row", "1")
+    ev.add("row", "boxed", id="1", boxed=True)  # the new version has still to load the row
+    (serving,) = [c.version for c in ev.store.versions.collections() if c.state == "serving"]
+    ev.store.changes.reopen(serving, [job_of(ev, "1", "row").record], forget=False)
+    drive(ev)
+    record = ev.get("row", "1")
+    assert record is not None
+    assert record.text == "boxed"
+    assert ev.verify().clean
