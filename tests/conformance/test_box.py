@@ -324,3 +324,27 @@ def test_a_stale_box_is_not_accepted(world: World) -> None:
     work(world.ev)
     assert_in_step(world.ev, {"1": "five"})
     assert not world.ev.add(KIND, "five again", id="1", version=5).accepted
+
+
+def test_a_change_of_what_was_read_is_refused_while_a_newer_box_waits(world: World) -> None:
+    world.ev.add(KIND, "old", id="1", metadata={"n": 1})
+    work(world.ev)
+    read = world.ev.get(KIND, "1")
+    assert read is not None
+    box(world, "new")
+    assert not world.ev.add(KIND, "other", id="1", if_seq=read.seq).accepted
+    assert not world.ev.delete(KIND, "1", if_seq=read.seq).accepted
+    work(world.ev)
+    record = world.ev.get(KIND, "1")
+    assert record is not None
+    assert record.text == "new"
+    assert world.ev.delete(KIND, "1", if_seq=record.seq).accepted
+
+
+def test_records_that_fit_a_filter_are_deleted_with_their_boxes(world: World) -> None:
+    world.ev.add(KIND, "old", id="1", metadata={"n": 1})
+    work(world.ev)
+    box(world, "new")
+    assert world.ev.delete_where({"n": 1}, KIND) == 1
+    work(world.ev)
+    assert_in_step(world.ev, {})

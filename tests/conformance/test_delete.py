@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from evervec import LeaseLost, Status
+from evervec import Kind, LeaseLost, Status
+from evervec.embedders.hashing import HashingEmbedder
 from support.engines import OWN_PAIRS
 from support.world import (
     KIND,
@@ -209,3 +210,18 @@ def test_what_was_read_before_a_delete_is_not_written_once_the_record_is_back(
         assert_in_step(world.ev, {"1": "beta"})
     finally:
         world.close()
+
+
+def test_what_only_another_version_has_yet_to_load_is_deleted(world: World) -> None:
+    ev = world.ev
+    ev.register(Kind("row", load={"1": "of a row"}.get))
+    ev.add("row", "by hand", id="2")
+    work(ev)
+    ev.migrate(HashingEmbedder(32))
+    ev.queue.enqueue("row", "1")
+    for job in ev.queue.jobs(kind="row", id="1"):
+        if job.embedding_version == "hashing-64":
+            ev.queue.cancel(job.job_id)
+    assert ev.delete("row", "1").accepted
+    work(ev)
+    assert ev.get("row", "1") is None

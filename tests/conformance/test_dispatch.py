@@ -1,9 +1,11 @@
 """Push mode: jobs go out one by one, and come back if nobody takes them."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from evervec.model.jobs import Status
-from evervec.worker.push import Dispatched
+from evervec.worker.push import Delivered, Dispatched
 from support.qstash import CRON_SECRET, Broker
 from support.service import Served
 from support.world import KIND, World, add_all, assert_in_step, job_of
@@ -38,3 +40,21 @@ def test_a_plain_request_does_what_qstash_does_not(
     add_all(world.ev, KIND, "alpha", "beta")
     assert world.ev.dispatcher.dispatch(10, served.url) == Dispatched(2, 2, 0)
     assert_in_step(world.ev, {"0": "alpha", "1": "beta"})
+
+
+def test_a_message_that_comes_again_during_long_work_finds_nothing_to_do(world: World) -> None:
+    ev = world.ev
+    ev.add(KIND, "alpha", id="1")
+    (job,) = ev.queue.claim(1)
+    again: list[Delivered] = []
+
+    def last_long(texts: Sequence[str]) -> None:
+        for _ in range(5):
+            world.clock.move(ev.settings.lease_seconds / 3)
+            assert ev.queue.renew_many([job]) == [True]  # as the heartbeat does
+        again.append(ev.dispatcher.deliver(job.job_id, str(job.token)))
+
+    world.embedder.before = last_long
+    assert ev.dispatcher.deliver(job.job_id, str(job.token)).status == "done"
+    assert again == [Delivered()]
+    assert len(world.embedder.calls) == 1

@@ -29,6 +29,7 @@ from support.world import (
     fail_for_good,
     job_of,
     step,
+    version_of,
     work,
 )
 
@@ -598,3 +599,71 @@ def test_jobs_of_a_version_that_is_gone_are_listed_and_swept(filled: World) -> N
     ev._housekeeping.sweep()
     assert {job.embedding_version for job in ev.queue.jobs()} == {"hashing-64"}
     assert_in_step(ev, TEXTS)
+
+
+def test_a_version_that_was_retired_does_not_serve_again(filled: World) -> None:
+    ev, old = filled.ev, version_of(filled.ev)
+    migration = ev.migrate(Other())
+    drive(ev)
+    migration.switch()
+    migration.retire()
+    with pytest.raises(InvalidTransition, match="was retired"):  # as one who looked before that
+        ev.store.versions.switch([old], force=True)
+    assert states(ev) == {"hashing-64": "retired", "other-1": "serving"}
+    filled.clock.move(10)
+    ev._lifecycle.step()
+    assert found(ev, TEXTS["0"]) == ("other-1", ["0"])
+
+
+def test_rows_of_a_loader_wait_for_it_in_the_new_version_too(world: World) -> None:
+    ev, plain = world.ev, world.tenant("default")  # without the kind
+    ev.register(Kind("row", load={"1": "alpha text", "2": "beta text"}.get))
+    ev.queue.enqueue("row", "1")
+    work(ev)
+    ev.queue.enqueue("row", "2")
+    for one in (ev, plain):
+        one.models.add(Other())
+    migration = ev.migrate(Other())
+    drive(plain)
+    assert ev.queue.stats().failed == 0
+    drive(ev)
+    migration.switch()
+    assert [hit.id for hit in ev.search("beta", 1, kind="row", mode="semantic")] == ["2"]
+    assert ev.verify().clean
+
+
+def test_a_row_that_a_cancelled_version_never_read_replaces_nothing(world: World) -> None:
+    ev = world.ev
+    ev.register(Kind("row", load={"1": "of the row"}.get))
+    ev.queue.enqueue("row", "1")
+    work(ev)
+    migration = ev.migrate(Other())
+    ev.queue.enqueue("row", "1")
+    migration.cancel()
+    ev.add("row", "by hand", id="1")
+    work(ev)
+    (version,) = [c.version for c in ev.store.versions.collections() if c.state == "serving"]
+    ev.index.remove(version, ev.index.held(version, None, 0, None))
+    ev.verify(repair=True)  # asks for the record again, with what it owes
+    drive(ev)
+    record = ev.get("row", "1")
+    assert record is not None
+    assert record.text == "by hand"
+    assert ev.verify().clean
+
+
+def test_a_box_that_came_after_a_row_was_asked_for_is_not_replaced_by_it(world: World) -> None:
+    ev = world.ev
+    ev.register(Kind("row", load={"1": "of the row"}.get))
+    ev.queue.enqueue("row", "1")
+    work(ev)
+    ev.migrate(Other())
+    ev.queue.enqueue("row", "1")
+    ev.add("row", "boxed", id="1", boxed=True)  # the new version has still to load the row
+    (serving,) = [c.version for c in ev.store.versions.collections() if c.state == "serving"]
+    ev.store.changes.reopen(serving, [job_of(ev, "1", "row").record], forget=False)
+    drive(ev)
+    record = ev.get("row", "1")
+    assert record is not None
+    assert record.text == "boxed"
+    assert ev.verify().clean

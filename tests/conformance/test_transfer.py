@@ -311,3 +311,21 @@ def test_an_unknown_kind_is_not_exported(world: World, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="no kind 'typo': this tenant has known"):
         world.ev.export(tmp_path / "typo.parquet", kind="typo")
     assert not any(tmp_path.glob("*.parquet"))
+
+
+def test_what_waits_in_a_box_is_newer_than_a_file(world: World, tmp_path: Path) -> None:
+    ev, path = world.ev, tmp_path / "notes.parquet"
+    ev.add(KIND, "first", id="1")
+    work(ev)
+    world.clock.move(10)
+    ev.add(KIND, "second", id="1")
+    ev.export(path)
+    ev.delete(KIND, "1")
+    ev.add(KIND, "first", id="1", updated_at=ev.store.now() - 10)
+    world.clock.move(10)
+    ev.add(KIND, "third", id="1", boxed=True)
+    assert ev.import_(path).saved == 0
+    work(ev)
+    record = ev.get(KIND, "1")
+    assert record is not None
+    assert record.text == "third"

@@ -84,6 +84,7 @@ class ModelIndex:
 
     url = "model://index"
     shares_store = False
+    generation = 0
 
     def __init__(self, state: Callable[[], IndexState], ask: Ask, now: Callable[[], float]) -> None:
         self._state = state

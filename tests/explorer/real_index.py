@@ -108,6 +108,7 @@ class Stepped:
     """An index whose calls are steps."""
 
     shares_store = False
+    generation = 0
 
     def __init__(self, index: Index, ask: Ask) -> None:
         self._index = index

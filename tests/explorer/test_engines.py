@@ -85,7 +85,7 @@ REPAIRED = Scope(
     verifies=False,
 )
 REPAIRED_SCHEDULE: list[Line] = [
-    ("repairer", 19), ("application", 2), ("worker1", 20), ("repairer", 1), ("worker1", 9),
+    ("repairer", 20), ("application", 2), ("worker1", 20), ("repairer", 1), ("worker1", 9),
 ]  # fmt: skip
 """A repair is to take out one of two equal points, of which a worker is about to keep one."""
 

@@ -7,6 +7,7 @@ import pytest
 
 import evervec
 from evervec import Evervec, IndexMismatch
+from evervec.embedders.hashing import HashingEmbedder
 from evervec.indexes.location import OWN
 from evervec.stores.notes import INDEX, Location
 
@@ -147,3 +148,61 @@ def test_a_rebuild_that_was_broken_off_is_finished_by_the_next_opening(
 
 def _break_off(*_: object, **__: object) -> int:
     raise KeyboardInterrupt
+
+
+def test_what_went_to_the_last_index_is_written_to_the_present_one(
+    tmp_path: Path, vectors: str
+) -> None:
+    with open_at(tmp_path) as old:
+        old.add("note", "a lighthouse", id="new")
+        old.add("note", "another harbour", id="3")
+        batch, _ = old.pipeline.prepare(old.pipeline.claim(10))
+        old.pipeline.embed(batch)
+        with open_at(tmp_path, "own", reindex=True) as new:
+            with pytest.raises(IndexMismatch, match="open the store again"):
+                old.pipeline.write(batch)
+            job = new.queue.status("note", "new")
+            assert job is not None
+            assert (job.status, job.attempts) == ("pending", 0)
+            new.process_all()
+            assert [hit.id for hit in new.search("a lighthouse", 1, mode="semantic")] == ["new"]
+            assert new.verify().complete
+
+
+def test_searches_of_a_process_with_the_last_index_use_text(tmp_path: Path, vectors: str) -> None:
+    with open_at(tmp_path) as old, open_at(tmp_path, "own", reindex=True) as new:
+        new.add("note", "a lighthouse", id="new")
+        new.process_all()
+        for ev in (old, old.of(old.tenant)):
+            hits = ev.search("a lighthouse", 1)
+            assert (hits.via, [hit.id for hit in hits]) == ("text", ["new"])
+            with pytest.raises(IndexMismatch):
+                ev.search(vector=[1.0, *[0.0] * 255])
+
+
+def test_an_index_that_is_used_again_has_nothing_of_what_was_deleted_meanwhile(
+    tmp_path: Path, vectors: str
+) -> None:
+    with open_at(tmp_path, "own", reindex=True) as ev:
+        ev.process_all()
+        ev.delete("note", "1")
+        ev.process_all()
+    with open_at(tmp_path, vectors, reindex=True) as ev:
+        ev.process_all()
+        (serving,) = ev.store.versions.collections()
+        assert len(ev.index.held(serving.version, None, 0, None)) == len(TEXTS) - 1
+        assert ev.verify().complete
+
+
+def test_a_process_with_the_last_index_repairs_and_drops_nothing(
+    tmp_path: Path, vectors: str
+) -> None:
+    with open_at(tmp_path) as old:
+        old.migrate(HashingEmbedder(32)).cancel()
+        with open_at(tmp_path, "own", reindex=True) as new:
+            new.process_all()
+            for do in (lambda: old.verify(repair=True), old._lifecycle.step, old.drop_retired):
+                with pytest.raises(IndexMismatch, match="open the store again"):
+                    do()
+            assert new.queue.stats().pending == 0
+            assert [version.state for version in new.versions()] == ["serving", "retired"]

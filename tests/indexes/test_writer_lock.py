@@ -151,10 +151,15 @@ def test_waiting_ends_with_the_callers_patience_and_goes_through_when_the_lock_i
     make: Make,
 ) -> None:
     world = make("lancedb")
-    token = hold(world)
-    with patience(0.05), pytest.raises(IndexBusy, match="another process is writing"):
-        world.ev.index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
-    world.ev.store.shared.unlock(f"writer {world.ev.index.url}", token)
+    held = (f"writer {world.ev.index.url}", hold(world))
+    late = threading.Timer(5, world.ev.store.shared.unlock, held)  # who waits longer gets the lock
+    late.start()
+    try:
+        with patience(0.05), pytest.raises(IndexBusy, match="another process is writing"):
+            world.ev.index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
+    finally:
+        late.cancel()
+    world.ev.store.shared.unlock(*held)
     with patience(0.05):
         world.ev.index.apply([change(version_of(world), RECORD, SEQ, ["a"])])
 

@@ -312,7 +312,9 @@ def test_the_next_request_waits_until_the_answer_before_is_read(
     conn.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     answers = 0
     while answers < 4:
-        answers += conn.recv(1 << 20).count(b"HTTP/1.1 200")
+        data = conn.recv(1 << 20)
+        assert data
+        answers += data.count(b"HTTP/1.1 200")
     assert served.app.state.counts.requests >= asked + 5 + 2
 
 

@@ -203,10 +203,12 @@ def announce_writes(ev: evervec.Evervec, orders: Orders, stage: Stage) -> None:
         stage.reach("loading", " ".join(job.record_id for job in jobs))
         return load(jobs, budget)
 
-    def announced_finish(finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+    def announced_finish(
+        finishes: Sequence[Finish], apply: Apply | None = None, generation: int | None = None
+    ) -> list[bool]:
         if stage.pauses_at("finishing"):
             stage.reach("finishing", " ".join(f.job.record_id for f in finishes))
-        held: list[bool] = finish(finishes, apply)
+        held: list[bool] = finish(finishes, apply, generation)
         stage.reach("finished", " ".join(f.job.record_id for f in finishes), held=held)
         return held
 

@@ -116,11 +116,11 @@ class Walk:
     def _conditions(self, key: Key, ev: Evervec, options: dict[str, Any]) -> bool:
         """A version and a condition, or not; whether the change is to be accepted."""
         rng, good = self.rng, True
-        if rng.random() < 0.3 and key not in self._boxes:
+        if rng.random() < 0.3:
             got = ev.get(KIND, key.id)
             good = rng.random() < 0.5
             options["if_seq"] = got.seq if got and good else 10**9
-            good = good and got is not None
+            good = good and got is not None and key not in self._boxes
         if rng.random() < 0.3 and not self._forgets:
             options["version"] = rng.randint(1, 12)
             newer = options["version"] > self._versions.get(key, 0)
@@ -135,8 +135,6 @@ class Walk:
         assert ticket.accepted is accepted, "\n".join(self.said)
 
     def delete_where(self) -> None:
-        if self._boxes:  # they appear when a worker comes to them
-            return
         keys = [
             key
             for key, wanted in self.oracle.wanted.items()
@@ -145,6 +143,7 @@ class Walk:
         assert self._any().delete_where({"n": 1}, KIND) == len(keys), "\n".join(self.said)
         for key in keys:
             del self.oracle.wanted[key]
+            self._boxes.pop(key, None)
         self.said.append(f"deleted {keys}")
 
     def enqueue(self) -> None:

@@ -7,7 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from evervec import ContentChunker, Evervec, Kind, Status
-from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, job_of, work
+from evervec.embedders.hashing import HashingEmbedder
+from support.world import DAY, KIND, World, add_all, assert_in_step, claim_one, job_of, step, work
 
 
 class Note(BaseModel):
@@ -224,3 +225,50 @@ def test_a_job_that_somebody_cancelled_is_not_made_up_for_at_a_start(memory: Wor
     (ticket,) = add_all(memory.ev, KIND, "alpha")
     memory.ev.queue.cancel(ticket.job_id)
     assert reopened(memory).process_all().processed == 0
+
+
+def test_another_template_does_not_replace_what_waits_in_a_box(memory: World) -> None:
+    memory.ev.register(kind("{head}"))
+    memory.ev.add("typed", {"head": "old", "body": "text"}, id="1")
+    memory.ev.process_all()
+    memory.ev.add("typed", {"head": "new", "body": "text"}, id="1", boxed=True)
+    memory.ev.add("typed", {"head": "first", "body": "text"}, id="2", boxed=True)
+    later = reopened(memory)
+    later.register(kind("{head}: {body}"))
+    for _ in range(2):  # the box is opened first, and then rendered by the next start
+        later.process_all()
+    texts = {record.id: record.text for record in later.records("typed")}
+    assert texts == {"1": "new: text", "2": "first: text"}
+
+
+def test_another_template_does_not_replace_a_row_that_is_to_be_loaded(memory: World) -> None:
+    rows = {"1": {"head": "old", "body": "text"}}
+    memory.ev.register(Kind("typed", model=Note, text="{head}", load=rows.get))
+    memory.ev.queue.enqueue("typed", "1")
+    memory.ev.process_all()
+    rows["1"] = {"head": "new", "body": "text"}
+    memory.ev.queue.enqueue("typed", "1")
+    later = reopened(memory)
+    later.register(Kind("typed", model=Note, text="{head}: {body}", load=rows.get))
+    later.process_all()
+    record = later.get("typed", "1")
+    assert record is not None
+    assert record.text == "new: text"
+
+
+def test_a_row_that_one_version_read_with_the_old_template_is_read_again(memory: World) -> None:
+    rows = {"1": {"head": "new", "body": "text"}}
+    memory.ev.register(Kind("typed", model=Note, text="{head}", load=rows.get))
+    memory.ev.queue.enqueue("typed", "1")
+    memory.ev.process_all()
+    migration = memory.ev.migrate(HashingEmbedder(32))
+    memory.ev.queue.enqueue("typed", "1")
+    serving = memory.ev.store.versions.collections()[0].version
+    step(memory.ev, memory.ev.queue.claim(1, versions=[serving]))
+    later = reopened(memory)
+    later.models.add(HashingEmbedder(32))
+    later.register(Kind("typed", model=Note, text="{head}: {body}", load=rows.get))
+    later.process_all()
+    migration.wait(0)
+    assert later.get("typed", "1").text == "new: text"  # type: ignore[union-attr]
+    assert later.verify().clean

@@ -8,6 +8,8 @@ from evervec.queue.transitions import Work, debt
 BOX = Work(Op.OPEN, "box")
 NEWER = Work(Op.OPEN, "newer box", 7)
 ROW = Work(Op.LOAD)
+OLDER_ROW = Work(Op.LOAD, None, 3)
+NEWEST_ROW = Work(Op.LOAD, None, 9)
 
 
 @pytest.mark.parametrize("asked", list(Op))
@@ -16,12 +18,15 @@ ROW = Work(Op.LOAD)
     [
         ([BOX], BOX),
         ([ROW], ROW),
-        ([BOX, ROW], ROW),
-        ([ROW, BOX], ROW),
+        ([BOX, OLDER_ROW], ROW),
+        ([OLDER_ROW, BOX], ROW),
         ([BOX, BOX], BOX),
         ([BOX, NEWER], NEWER),
         ([NEWER, BOX], NEWER),
-        ([NEWER, ROW], ROW),
+        ([NEWER, NEWEST_ROW], ROW),
+        ([NEWEST_ROW, NEWER], ROW),
+        ([NEWER, OLDER_ROW], NEWER),
+        ([OLDER_ROW, NEWER], NEWER),
     ],
 )
 def test_what_was_to_be_read_stays_to_be_read(asked: Op, owed: list[Work], wanted: Work) -> None:

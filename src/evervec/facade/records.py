@@ -74,7 +74,8 @@ class RecordMethods(Parts):
         """Save a record and enqueue its embedding job, in one transaction. When `add` returns, both
         are durable. `boxed`: the record stays hidden until it is embedded. `vectors`: your own, one
         for each chunk, so that nothing is embedded. `wait`: seconds to wait until it is embedded.
-        `if_seq`: only if the record still has that seq; otherwise the ticket is not `accepted`.
+        `if_seq`: only if the record still has that seq, and no newer content of it waits in a box
+        or a row; otherwise the ticket is not `accepted`.
         `conn`: your own open transaction, which you commit."""
         options = {
             "id": id, "title": title, "metadata": metadata, "weight": weight,
@@ -121,7 +122,7 @@ class RecordMethods(Parts):
         """Delete a record: searches no longer return it, and its vectors are removed soon after.
         If it did not exist, the ticket is not `accepted`. `version`: delete it only if its version
         is older; an `add` that is not newer is then refused, for as long as deletes are kept.
-        `if_seq`: only if the record still has that seq."""
+        `if_seq`: only if the record still has that seq, and no newer content of it waits."""
         check_wait(wait, conn)
         ticket = self._writer.delete(kind, id, conn, version=version, if_seq=if_seq)
         if wait is not None and ticket.accepted:

@@ -188,6 +188,8 @@ class Index(Protocol):
     url: str
     shares_store: bool
     """its points are in the store's own database, written with the job's finish"""
+    generation: int = 0
+    """which of the store's indexes it is, see `location`"""
 
     def table(self, collection: Collection) -> str:
         """The name of the table or collection with the points of a collection that has a model."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from evervec.errors import IndexMismatch, IndexUnavailable
 from evervec.indexes.base import Index
+from evervec.indexes.leftovers import remove_leftovers, used
 from evervec.stores.base import Store
 from evervec.stores.notes import INDEX, Location
 from evervec.stores.slices import expected_slices
@@ -26,19 +27,10 @@ _SLICE = 1000
 _SAMPLE = 100
 
 
-def generation(store: Store) -> int:
-    """The generation of the index that is written to now."""
-    return _noted(store).generation
-
-
-def _noted(store: Store) -> Location:
-    return INDEX.get(store.shared) or Location(OWN)
-
-
-def check_generation(store: Store, mine: int) -> None:
+def check_generation(store: Store, index: Index) -> None:
     """Raise `IndexMismatch` when the store has another index than when this process opened it."""
-    noted = _noted(store)
-    if noted.generation != mine:
+    noted = INDEX.get(store.shared) or Location(OWN)
+    if noted.generation != index.generation:
         raise IndexMismatch(
             f"another process moved the vectors of {store.url} to {_shown(noted.url)}: open the "
             "store again"
@@ -69,7 +61,8 @@ def open_located(
                 now = _relocated(store, index, now, url, reindex=reindex)
             if now == noted or INDEX.swap(store.shared, now, revision):
                 if now.rebuild:
-                    _rebuild(store, priority)
+                    _rebuild(store, index, priority)
+                index.generation = now.generation
                 return index
         except BaseException:
             index.close()
@@ -117,7 +110,7 @@ def _holds(store: Store, index: Index) -> bool | None:
     is enough, because some points may be missing in any index. An abandoned index has points of
     older changes. None: the ledger is empty."""
     looked_at = there = 0
-    for collection in _used(store):
+    for collection in used(store):
         sample = _sample(store, collection)
         if not sample:
             continue
@@ -136,22 +129,21 @@ def _sample(store: Store, collection: Collection) -> list[Expected]:
     return []
 
 
-def _used(store: Store) -> list[Collection]:
-    return [c for c in store.versions.collections() if c.state != "retired"]
-
-
-def _rebuild(store: Store, priority: int) -> None:
+def _rebuild(store: Store, index: Index, priority: int) -> None:
     """Clear the ledger entries of the previous index, and enqueue those records behind live work.
-    If it is interrupted, the next process that opens the store starts again; two at once do no
-    harm."""
+    Remove what the new one has from an earlier time. If it is interrupted, the next process that
+    opens the store starts again; two at once do no harm."""
+    store.versions.await_finishes()  # later ones see that the index is another one
     count = 0
-    for collection in _used(store):
+    for collection in used(store):
         for found in expected_slices(store, collection.version, _SLICE):
             if known := [record.record for record in found if record.hashes]:
                 count += store.changes.reopen(
                     collection.version, known, forget=True, priority=priority
                 )
     noted, revision = INDEX.read(store.shared)
+    if noted and noted.generation > 1:  # the store may have had this index before
+        remove_leftovers(store, index)
     if noted:
         INDEX.swap(store.shared, replace(noted, rebuild=False), revision)
     log.info("reindex: enqueued %d records", count, extra={"count": count})

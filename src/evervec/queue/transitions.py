@@ -129,16 +129,17 @@ class Work(NamedTuple):
     op: Op
     box: str | None = None
     box_seq: int = 0
-    """of the add that filled the box"""
+    """of the add that filled the box; of a LOAD, the seq of its job"""
 
 
 def debt(asked: Op, owed: Iterable[Work], *, is_loaded: bool = False) -> Work:
     """The operation of a job that is requested again without new content: by enqueue, repair,
-    backfill, a migration or a lost lease. A row is newer than any box, because it is read when the
-    job is done. `owed`: the work of all versions of the record that still have something to read
-    (`reads`), because one version may have read what another has not. Of two boxes the newer one
-    counts. A box keeps its own seq when its job gets a newer one."""
-    debts = sorted(owed, key=lambda one: (one.op is Op.LOAD, one.box_seq))
+    backfill, a migration or a lost lease. `owed`: the work of all versions of the record that still
+    have something to read (`reads`), because one version may have read what another has not; a row
+    that only a retired one would read does not count, because changes do not reach it. The newest
+    request counts: a box that was filled after a row was asked for replaces the row, also where a
+    version has not read it. A box keeps its own seq when its job gets a newer one."""
+    debts = sorted(owed, key=lambda one: one.box_seq)
     newest = debts[-1] if debts else Work(asked)
     return Work(Op.LOAD) if is_loaded or newest.op is Op.LOAD else newest
 

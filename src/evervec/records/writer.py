@@ -155,7 +155,7 @@ class RecordWriter:
 
     def delete_where(self, filter: Mapping[str, Any], kind: str | None, *, dry_run: bool) -> int:
         """Delete the records that fit, or only count them. A record that changes between being read
-        and being deleted is read again."""
+        and being deleted is read again. What waits in a box for a record that fits goes with it."""
         conditions = read_filter(filter, self._settings)
         if fits_all(conditions):
             raise InvalidArgument(
@@ -176,7 +176,7 @@ class RecordWriter:
                     self._tables.check_writable(name)
                     seqs = {record.id: record.seq for record in group}
                     tickets = self._store.changes.delete(
-                        self._tenant, name, list(seqs), if_seq=seqs
+                        self._tenant, name, list(seqs), if_seq=seqs, despite_debts=True
                     )
                     accepted = sum(ticket.accepted for ticket in tickets)
                     deleted += accepted

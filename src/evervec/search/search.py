@@ -21,6 +21,7 @@ from evervec.embedding.query_costs import QueryRefused
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import DeadlineExceeded, InvalidArgument
 from evervec.indexes.base import Index, Query
+from evervec.indexes.location import check_generation
 from evervec.model.records import Hit, Hits
 from evervec.records.kinds import Kind
 from evervec.search.cache import Scope, SearchCache, Serving
@@ -78,6 +79,8 @@ class Search:
     _tenant: str
     _rerankers: RerankerRegistry
     _recall: SearchCache | None = field(default=None, init=False)
+    _checked: SearchCache | None = field(default=None, init=False)
+    """with which the index was known to be the store's"""
     _candidates: CandidateFinder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -256,6 +259,9 @@ class Search:
         index is unavailable."""
         limit, conditions = depths[-1], request.conditions
         try:
+            if self._checked is not recall:  # the store changed since
+                check_generation(self._store, self._index)
+                self._checked = recall
             asked = self._vectors(request, scope)
             queries = [
                 Query(s.version, self._tenant, asked[s.model], limit, conditions, recall.mark)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from evervec.chunking import Cutter
 from evervec.errors import InvalidArgument
 from evervec.indexes.base import Index
+from evervec.indexes.location import check_generation
 from evervec.model.findings import FAULTS, QUICK, Findings, VerifyReport
 from evervec.model.jobs import Status
 from evervec.stores.base import Store
@@ -67,7 +68,9 @@ def verify(
     """Compare tables, records and index, of one tenant or (None) of all, and of one kind or (None)
     of all. `repair` fixes only what is wrong: it removes surplus points and enqueues the other
     records. `faults`: it repairs only records with one of these. `quick` trusts the ledger without
-    reading the texts. `progress` is called with the number of records checked."""
+    reading the texts. `progress` is called with the number of records checked. Raises `IndexMismatch`
+    when the store has another index by now."""
+    check_generation(store, index)
     chosen = _chosen(faults)
     walk = _Walk(store, index, cutter_of, tenant, progress, repair, quick, kind, chosen)
     compare_tables(tables, tenant, walk.findings, repair=repair, kind=kind, faults=chosen)

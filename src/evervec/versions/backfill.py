@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -157,10 +157,13 @@ class Backfiller:
         )
 
     def _render(self, name: str | None, *, dry_run: bool) -> Iterator[list[Draft]]:
-        """Render typed records again, slice by slice; yields those whose text has changed."""
+        """Render typed records again, slice by slice; yields those whose text has changed. A record
+        with newer content that waits to be read is left as it is, and so is that content: the kind
+        counts as done only if there was none, so that the next start finds it."""
         for kind in self._kinds.values():
             if name not in (None, kind.name) or (kind.model is None and kind.text is None):
                 continue
+            owes = self._store.records.any_unread(kind.name)
             after = 0
             while found := self._store.records.typed(kind.name, after, _SLICE):
                 after = found[-1].record
@@ -171,11 +174,20 @@ class Backfiller:
                 changed = []
                 for tenant, drafts in by_tenant.items():
                     if not dry_run:
-                        self._store.changes.save(tenant, kind.name, drafts)
+                        self._save(tenant, kind, drafts)
                     changed += drafts
                 yield changed
-            if not dry_run:
+            if not dry_run and not owes:
                 notes.TEMPLATE.of(kind.name).put(self._store.shared, kind.fingerprint())
+
+    def _save(self, tenant: str, kind: Kind, drafts: Sequence[Draft]) -> None:
+        """Save rendered records. Those with a row that waits to be read are read again for all
+        versions: one of them may have read it before, with the old template."""
+        tickets = self._store.changes.save(tenant, kind.name, drafts)
+        left = [ticket.id for ticket in tickets if not ticket.accepted]
+        if left and kind.load:
+            priority = self._settings.backfill_priority
+            self._store.changes.enqueue(tenant, kind.name, left, loaded=False, priority=priority)
 
     def _rendered(self, kind: Kind, typed: Typed) -> Draft | None:
         """The record with its newly rendered text; None if that is unchanged or cannot be

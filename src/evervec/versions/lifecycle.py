@@ -19,6 +19,7 @@ from evervec.embedders.base import Embedder, spec_of
 from evervec.embedding.registry import EmbedderRegistry, Model
 from evervec.errors import IndexUnavailable, InvalidArgument, InvalidTransition
 from evervec.indexes.base import Index
+from evervec.indexes.location import check_generation
 from evervec.model.basics import as_datetime
 from evervec.model.deadlines import bounded, check
 from evervec.model.records import ModelSpec, Version
@@ -214,6 +215,7 @@ class VersionLifecycle:
         records were enqueued. Workers call it when they have nothing more urgent to do."""
         if not any(self._has_work(c) for c in self.store.versions.collections()):
             return 0
+        check_generation(self.store, self.index)
         token = self._lock(self._worker)
         if token is None:
             return 0
@@ -266,7 +268,11 @@ class VersionLifecycle:
     def _switch_if_asked(self, name: str) -> None:
         if not (self.will_switch(name) and self._is_complete(name) and self.repair(name)):
             return
-        if behind := self.switch(name, force=False, timeout=1.0):
+        try:
+            behind = self.switch(name, force=False, timeout=1.0)
+        except InvalidTransition:  # it was cancelled while it was checked
+            return
+        if behind:
             log.info("migration: not switched to %s yet: it lacks %d records", name, behind)
 
     def _is_complete(self, name: str) -> bool:
@@ -332,6 +338,7 @@ class VersionLifecycle:
 
     def drop_retired(self) -> None:
         """Drop retired versions now."""
+        check_generation(self.store, self.index)
         for c in self.store.versions.collections():
             if c.state == "retired" and self.store.versions.track_unaware(c.version, c.state):
                 time.sleep(min(_GRACE, max(0.0, _GRACE - self._retired_for(c))))

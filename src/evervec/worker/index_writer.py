@@ -45,21 +45,25 @@ class IndexWriter:
             done = self._finish_apart(finishes)
         return [f.job.job_id in done for f in finishes]
 
+    def _end(self, finishes: Sequence[Finish]) -> list[bool]:
+        apply = self._index.apply if self._index.shares_store else None
+        return self._store.leases.finish(finishes, apply, self._index.generation)
+
     def _finish_together(self, finishes: Sequence[Finish]) -> set[int]:
         """Write points and finish jobs in one transaction of the store."""
         try:
-            return _done(finishes, self._store.leases.finish(finishes, self._index.apply))
+            return _done(finishes, self._end(finishes))
         except ChunksMissing as error:  # the transaction changed nothing
             self._embed_again([f for f in finishes if f.place in error.places])
             whole = [f for f in finishes if f.place not in error.places]
-            return _done(whole, self._store.leases.finish(whole, self._index.apply))
+            return _done(whole, self._end(whole))
 
     def _finish_apart(self, finishes: Sequence[Finish]) -> set[int]:
         """Write points to an index outside the store, then finish the jobs."""
         written, missing = self._apply(finishes)
         self._embed_again([f for f in written if f.place in missing])
         whole = [f for f in written if f.place not in missing]
-        done = _done(whole, self._store.leases.finish(whole))
+        done = _done(whole, self._end(whole))
         self._look_again([f for f in whole if f.job.job_id not in done])
         return done
 

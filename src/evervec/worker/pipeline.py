@@ -17,9 +17,9 @@ from typing import NamedTuple
 from evervec.chunking import Chunker, Window, chunk_all
 from evervec.embedders.base import count_tokens, describe
 from evervec.embedding.registry import EmbedderRegistry, Model
-from evervec.errors import EvervecError, WrongCollection
+from evervec.errors import EvervecError, IndexMismatch, WrongCollection
 from evervec.indexes.base import Index
-from evervec.indexes.location import check_generation, generation
+from evervec.indexes.location import check_generation
 from evervec.model.jobs import Job, Status
 from evervec.model.records import Point
 from evervec.queue.queue import Queue
@@ -57,6 +57,7 @@ class Pipeline:
         settings: Settings,
     ) -> None:
         self.store = store
+        self._index = index
         self.models = models
         self.served = ServedVersions(store, index, models, kinds)
         self.queue = queue
@@ -65,7 +66,6 @@ class Pipeline:
         self._unavailable: list[Model] = []
         self._used_up: set[str] = set()
         """tenants that used up their daily quota since the last claim; their jobs are released"""
-        self._generation = generation(store)
         self._writer = IndexWriter(store, index, queue, settings.lease_seconds)
         self.memory = settings.memory_mb << 19
         """characters of text held at once: half of the setting, the rest is for data derived from
@@ -96,7 +96,7 @@ class Pipeline:
         """Claim the next jobs that this process can do; `suspects`: also jobs that killed a worker.
         Raises `IndexMismatch` when the store's vectors have moved to another index since it was
         opened."""
-        check_generation(self.store, self._generation)
+        check_generation(self.store, self._index)
         self._tables.attempt(self._tables.follow)
         served = self.served.refresh_claimable(self._unavailable)
         if not served:
@@ -315,6 +315,9 @@ class Pipeline:
                 written.released += sum(self.queue.release_many(refused, str(error)))
                 written.errors += [(job.job_id, str(error)) for job in refused]
                 continue
+            except IndexMismatch:  # the jobs are for processes that have the present index
+                self.queue.release_many([f.job for f in finishes])
+                raise
             self.queue.recorder.finished(finishes if all(done) else list(compress(finishes, done)))
             written.succeeded = sum(done)
             written.lost += len(done) - sum(done)

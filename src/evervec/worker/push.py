@@ -47,6 +47,9 @@ _QSTASH = "https://qstash.upstash.io"
 _CONNECT_SECONDS = 10.0
 _PATIENCE = 10.0
 """seconds that a delivery waits for other writers of the index"""
+_ONCE_SECONDS = 86400.0
+"""for which a token is worked on by one delivery only, however long that takes: two that held the same
+token at once could each write to the index, and neither would notice"""
 _UNAVAILABLE = (StoreError, IndexUnavailable, EmbedderError)
 
 
@@ -153,19 +156,20 @@ class Dispatcher:
         job = self._store.jobs.get(None, job_id)
         if job is None or job.status is not Status.PROCESSING or not _same(job.token, token):
             return Delivered()
-        lock, holder = f"delivery {job_id}", secrets.token_hex(8)
-        mine = self._store.shared.lock(lock, holder, self._settings.lease_seconds)
+        lock = f"delivery {job_id} {token}"
+        mine = self._store.shared.lock(lock, secrets.token_hex(8), _ONCE_SECONDS)
         if mine is None:
             return Delivered()
         try:
-            return self._work(job) if self._queue.renew_many([job])[0] else Delivered()
+            done = self._work(job) if self._queue.renew_many([job])[0] else Delivered()
         except _UNAVAILABLE:
             with suppress(StoreError):  # otherwise its lease expires
                 self._queue.release_many([job])
-            raise
-        finally:
-            with suppress(StoreError):
                 self._store.shared.unlock(lock, mine)
+            raise
+        with suppress(StoreError):
+            self._store.shared.unlock(lock, mine)
+        return done
 
     def _work(self, job: Job) -> Delivered:
         pipeline = self._pipeline

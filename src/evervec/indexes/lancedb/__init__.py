@@ -33,6 +33,7 @@ class LanceIndex:
     """One writer of all processes at a time; searches do not wait."""
 
     shares_store = False
+    generation = 0
 
     def __init__(self, folder: str, store: Store, settings: Settings) -> None:
         self.url = f"lancedb://{folder}"

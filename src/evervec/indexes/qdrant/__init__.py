@@ -61,6 +61,7 @@ class QdrantIndex:
     """Any number of writers; the tenant is part of every search."""
 
     shares_store = False
+    generation = 0
 
     def __init__(self, engine: Engine, store: Store, settings: Settings) -> None:
         self.url = engine.url

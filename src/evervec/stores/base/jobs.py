@@ -48,9 +48,16 @@ class Leases(Protocol):
         text, but at least one. None for a record that no longer exists. An unreadable record
         does not prevent the others from being loaded."""
 
-    def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        apply: Apply | None = None,
+        generation: int | None = None,
+    ) -> list[bool]:
         """Finish the jobs whose token is still valid (True), with their ledger and attempt rows;
-        `apply` writes the points in the same transaction. Repeating a finish that was accepted
+        `apply` writes the points in the same transaction. `generation`: that of the index which
+        has the points; if the store has another one now, raises `IndexMismatch` and changes
+        nothing. Repeating a finish that was accepted
         returns True and changes nothing. If the index lacks chunks that should be kept, raises
         `ChunksMissing` and changes nothing."""
 

@@ -40,10 +40,13 @@ class Changes(Protocol):
         conn: Any = None,
         if_seq: Mapping[str, int] | None = None,
         versions: Mapping[str, int] | None = None,
+        *,
+        despite_debts: bool = False,
     ) -> list[Ticket]:
         """Delete records immediately; a job deletes their points. An unknown id is not accepted,
-        nor a record whose seq is no longer that of `if_seq`, nor one whose version is not older
-        than that of `versions`; each has one for each id. The store keeps the versions, also those
+        nor a record whose seq is no longer that of `if_seq` or, unless `despite_debts`, that has a
+        box or a row waiting to be read, nor one whose version is not older than that of
+        `versions`; each has one for each id. The store keeps the versions, also those
         of unknown ids, and refuses later saves that are not newer, until it purges old deletes."""
 
     def enqueue(
@@ -148,6 +151,9 @@ class Records(Protocol):
 
     def sizes(self, records: Sequence[int]) -> int:
         """How many characters the titles and texts of these records have in total."""
+
+    def any_unread(self, kind: str) -> bool:
+        """Whether content of a kind, boxed or in rows, waits to be read."""
 
     def typed(self, kind: str, after: int, limit: int) -> list[Typed]:
         """Live records that were rendered from typed objects, in order of their number."""

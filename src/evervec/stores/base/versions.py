@@ -58,10 +58,15 @@ class Versions(Protocol):
     def behind(self, version: int) -> int:
         """How many records the serving version has in a later state than this one."""
 
+    def await_finishes(self) -> None:
+        """Wait for the finishes that have begun to write the ledger. Those that begin later see
+        what was committed before this call."""
+
     def switch(self, serve: Sequence[int], *, force: bool = False) -> int:
         """Make these versions serve and put the ones that served on standby, in one transaction.
         Returns how many records they lack that the serving versions have; if any are lacking,
-        nothing changes unless `force` is set. Waiting boxed records are passed on to them."""
+        nothing changes unless `force` is set. Waiting boxed records are passed on to them.
+        Raises `InvalidTransition` if one of them was retired."""
 
     def retire(self, versions: Sequence[int]) -> None:
         """Changes no longer enqueue jobs for these versions."""

@@ -108,6 +108,8 @@ class Changes(Part):
         conn: Any = None,
         if_seq: Mapping[str, int] | None = None,
         versions: Mapping[str, int] | None = None,
+        *,
+        despite_debts: bool = False,
     ) -> list[Ticket]:
         with self.db.writing(durable=True, conn=conn) as db:
             now = self.engine.moment(db)
@@ -118,7 +120,7 @@ class Changes(Part):
             while left:
                 rows |= self._known(db, tenant, kind, left, targets[0] if targets else 0)
                 known = [row for id, row in rows.items() if id in left]
-                deletes = Deletes.of(known, if_seq, versions, now)
+                deletes = Deletes.of(known, if_seq, versions, now, despite_debts=despite_debts)
                 self._delete(db, tenant, targets, now, deletes)
                 accepted.update(row.id for row in deletes.gone)
                 unknown = unknown_versions(left - rows.keys(), if_seq, versions)

@@ -12,8 +12,10 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 from typing import Any, NamedTuple
 
+from evervec.errors import IndexMismatch
 from evervec.model.jobs import Job, Outcome, Status
 from evervec.queue.transitions import JobState, expire, fail
+from evervec.stores.notes import INDEX
 from evervec.stores.sql.changes import Changes
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.job_rows import (
@@ -190,7 +192,12 @@ class Leases(Part):
 
     # finished
     @retried
-    def finish(self, finishes: Sequence[Finish], apply: Apply | None = None) -> list[bool]:
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        apply: Apply | None = None,
+        generation: int | None = None,
+    ) -> list[bool]:
         if not finishes:
             return []
         with self.db.writing(durable=must_last(finishes)) as conn:
@@ -206,6 +213,8 @@ class Leases(Part):
             if rest:
                 done |= self._finish_rest(conn, rest, good, self.engine.moment(conn))
             self._results.keep(conn, good, apply)
+            if generation is not None:
+                self._check_generation(conn, generation)
             if versions := {f.job.version for f in good if f.change}:
                 self.touch_versions(conn, versions)
         if rest:
@@ -213,6 +222,17 @@ class Leases(Part):
         else:
             self.engine.tell()
         return [f.job.job_id in done for f in finishes]
+
+    def _check_generation(self, conn: Connection, mine: int) -> None:
+        """Reject points that went to an index which the store has left: their ledger would say that
+        the present one has them. Call it after the ledger is written, see `await_finishes`."""
+        noted = conn.execute(self.sql.note, (INDEX.name,)).fetchone()
+        now = INDEX.parse(noted[0]).generation if noted else 0
+        if now != mine:
+            raise IndexMismatch(
+                f"another process moved the vectors of {self.db.name} to another index: open the "
+                "store again"
+            )
 
     def _check_read(self, conn: Connection, finishes: Sequence[Finish]) -> None:
         """Reject a caller's own finishes that would lose a record that was never read."""

@@ -33,7 +33,8 @@ class Row:
     born: int = 0
     job_id: int = 0
     job_status: str | None = None
-    job_op: str | None = None
+    debt: str | None = None
+    """the status of a job, of any version, that has a row or a box to read"""
     boxed: bool = False
     """a version has a box that would replace the content"""
     ledger_seq: int | None = None
@@ -87,8 +88,12 @@ class Row:
     @property
     def can_be_deleted(self) -> bool:
         """Whether it is live, or a job may still make it appear."""
-        will_appear = self.job_op in (Op.OPEN, Op.LOAD) and self.job_status != Status.DONE
-        return self.state == "live" or self.boxed or will_appear
+        return self.state == "live" or self.debt is not None
+
+    @property
+    def has_waiting_debt(self) -> bool:
+        """Whether content newer than the record's waits to be read."""
+        return self.debt in (Status.PENDING, Status.PROCESSING)
 
     def shown(self, draft: Draft, now: float, words: tuple[str, str]) -> RecordValues:
         """The record with this draft, visible; `words`: title and text in the form that is indexed
@@ -155,7 +160,7 @@ NewJob = tuple[Row, Op, str | None]
 
 def judge(row: Row, draft: Draft) -> str:
     """Whether a draft is stale, unchanged or changed, compared with the row. Updates the row."""
-    if draft.if_seq is not None and row.seq != draft.if_seq:
+    if draft.if_seq is not None and (row.seq != draft.if_seq or row.has_waiting_debt):
         return "stale"
     overwrites = draft.merge is Merge.OVERWRITE
     if draft.merge is Merge.NEWER and not _is_older(row, draft):
@@ -193,6 +198,8 @@ def _is_older(row: Row, draft: Draft) -> bool:
         return True
     if row.version is not None and draft.version is not None:
         return True  # versions decide
+    if row.boxed and row.state != "hidden":
+        return False  # its newest content is in the box; a hidden row has the time of its box
     return draft.updated_at is None or row.updated_at + _ROUNDING < draft.updated_at
 
 
@@ -275,13 +282,18 @@ class Deletes:
         if_seq: Mapping[str, int] | None,
         versions: Mapping[str, int] | None,
         now: float,
+        *,
+        despite_debts: bool,
     ) -> Deletes:
-        """What becomes of stored rows. A row is left alone if its seq is not that of `if_seq`, or
-        its version is not older than that of `versions`. A row that is deleted already only takes
+        """What becomes of stored rows. A row is left alone if its seq is not that of `if_seq` or,
+        unless `despite_debts`, newer content of it waits to be read, or if its version is not
+        older than that of `versions`. A row that is deleted already only takes
         the newer version."""
         deletes = cls()
         for row in rows:
-            if if_seq is not None and if_seq[row.id] != row.seq:
+            seq = row.seq if if_seq is None else if_seq[row.id]
+            waits = if_seq is not None and not despite_debts and row.has_waiting_debt
+            if row.seq != seq or waits:
                 continue
             if versions is not None:
                 if row.version is not None and versions[row.id] <= row.version:

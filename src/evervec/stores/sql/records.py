@@ -184,6 +184,9 @@ class Records(Part):
         (size,) = self.read_one(self.sql.sizes, self.engine.listed(records))
         return int(size)
 
+    def any_unread(self, kind: str) -> bool:
+        return bool(self.read_one(self.sql.any_unread, kind)[0])
+
     def typed(self, kind: str, after: int, limit: int) -> list[Typed]:
         return list(map(Typed._make, self.read(self.sql.typed, after, kind, limit)))
 

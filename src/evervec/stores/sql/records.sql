@@ -119,9 +119,14 @@ from evervec_records as r
 where r.record in list($1)
 
 -- name: known_records
--- a box may be with any version, until it is passed on to the serving one
+-- a row or a box may be with any version; of two jobs that read one, the one that did not fail counts
 select r.id, r.record, r.state, r.seq, r.hash, r.weight, r.created_at, r.updated_at, r.version,
-       r.metadata, r.data, r.born, j.job_id, j.status as job_status, j.op as job_op,
+       r.metadata, r.data, r.born, j.job_id, j.status as job_status,
+       (select max(o.status) from evervec_jobs as o
+        where o.record = r.record and o.op in ('load', 'open') and o.status <> 'done'
+            and (o.op = 'open' or exists (
+                select 1 from evervec_versions as v
+                where v.version = o.version and v.state <> 'retired'))) as debt,
        exists (select 1 from evervec_jobs as o
                where o.record = r.record and o.box is not null
                    and coalesce(o.box_seq, o.seq) >= r.seq) as boxed,
@@ -155,6 +160,13 @@ where r.record > $2 and r.kind = (select v.kind from evervec_versions as v where
     and ($3::text is null or r.tenant = $3)
 order by r.record
 limit $4
+
+-- name: any_unread
+-- whether content of a kind waits to be read
+select exists (
+    select 1 from evervec_jobs as j
+    cross join evervec_records as r on r.record = j.record
+    where j.op in ('load', 'open') and j.status in ('pending', 'processing') and r.kind = $1)
 
 -- name: any_known
 select exists (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from evervec.errors import InvalidTransition
 from evervec.model.basics import as_datetime
 from evervec.model.ranking import Rescore
 from evervec.model.records import ModelSpec, Version
@@ -132,11 +133,19 @@ class Versions(Part):
             if behind and not force:
                 return behind
             conn.execute(self.sql.stand_by, (self.engine.listed(serve),))
-            conn.execute(self.sql.serve, (self.engine.listed(serve),))
+            served = conn.execute(self.sql.serve, (self.engine.listed(serve),)).fetchall()
+            if len(served) < len(serve):  # its jobs and points may be gone already
+                raise InvalidTransition(
+                    "nothing was switched: the version was retired in the meantime"
+                )
             self.engine.touch(conn)
         self._writer.pass_all_boxes_on()
         self.engine.wake()
         return behind
+
+    def await_finishes(self) -> None:
+        with self.db.writing(durable=False) as conn:
+            self._halt_finishes(conn)
 
     def _halt_finishes(self, conn: Connection) -> None:
         """Block finishes until the transaction ends, in engines with concurrent writers."""

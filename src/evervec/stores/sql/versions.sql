@@ -28,8 +28,12 @@ select holder, token from evervec_locks where name = $1
 delete from evervec_locks where name = $1 and token = $2
 
 -- name: begin_version
-insert into evervec_versions (version, kind, state, name, provider, model, dimensions, created_at)
-values ($1, $2, 'building', $3, $4, $5, $6, $7)
+-- a kind whose jobs need the program that registered it needs it for every version
+insert into evervec_versions
+    (version, kind, state, app, name, provider, model, dimensions, created_at)
+values ($1, $2, 'building',
+        (select coalesce(max(v.app), 0) from evervec_versions as v where v.kind = $2),
+        $3, $4, $5, $6, $7)
 
 -- name: progress
 select count(*), coalesce(sum(case when l.seq >= r.seq and l.doubt is null then 1 else 0 end), 0)
@@ -60,7 +64,8 @@ update evervec_versions set state = 'standby'
 where state = 'serving' and kind in (select kind from evervec_versions where version in list($1))
 
 -- name: serve
-update evervec_versions set state = 'serving' where version in list($1)
+update evervec_versions set state = 'serving' where version in list($1) and state <> 'retired'
+returning version
 
 -- name: retire
 update evervec_versions set state = 'retired' where version in list($1) and state <> 'serving'
