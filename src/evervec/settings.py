@@ -213,10 +213,17 @@ class Settings:
         least=1,
     )
     pgvector_half: bool = setting(False, "store vectors of new collections in half precision")
-    pgvector_partitions: int = setting(
+    postgres_partitions: int = setting(
         1,
-        "partitions of the table of vectors of new collections, each with an HNSW index",
+        "hash partitions of records, jobs, ledger, attempts and vectors, when a store is made",
         least=1,
+        most=256,
+    )
+    pgvector_partitions: int = setting(
+        0,
+        "partitions of the table of vectors of new collections, each with an HNSW index; 0: as many "
+        "as the records have",
+        least=0,
         most=256,
     )
     writer_lock_seconds: float = setting(

@@ -97,6 +97,11 @@ class Store(Protocol):
         """Drop all that evervec made in the database: its tables, and its triggers on tables of the
         application, which stay."""
 
+    def partition(self, parts: int, progress: Callable[[str, int, int], object]) -> list[str]:
+        """Split the tables into so many partitions, while others work on them; 0: drop what an
+        unfinished call has copied. Returns their names. `progress` is called with a table, how much
+        of it is copied, and its size. Raises `InvalidArgument` for engines that have none."""
+
     def tend(self) -> None:
         """Run the engine's own periodic maintenance."""
 

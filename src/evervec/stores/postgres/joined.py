@@ -53,6 +53,6 @@ class JoinedStore(PostgresStore):
 
     def __init__(self, conn: Any, settings: Settings) -> None:
         db = JoinedConnections(conn, settings)
-        upgrade(db)
+        upgrade(db, settings.postgres_partitions)
         engine = Engine(db, settings.clock, settings.max_attempts, listen=False)
         SqlStore.__init__(self, db.name, engine, settings)

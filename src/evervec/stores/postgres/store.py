@@ -11,6 +11,7 @@ from evervec.stores.postgres.connections import Connections
 from evervec.stores.postgres.engine import SQL, Engine
 from evervec.stores.postgres.jobs import Jobs
 from evervec.stores.postgres.leases import Leases
+from evervec.stores.postgres.partitions import Partitioner, Progress
 from evervec.stores.postgres.records import Records
 from evervec.stores.postgres.schema import SCHEMA, upgrade
 from evervec.stores.postgres.versions import Versions
@@ -33,7 +34,7 @@ class PostgresStore(SqlStore):
         self._first_seen: Mapping[tuple[str, str], float] = {}
         """when each transaction was first seen, for transactions whose start time is hidden"""
         try:
-            upgrade(db)
+            upgrade(db, settings.postgres_partitions)
         except BaseException:
             db.close()
             raise
@@ -41,6 +42,10 @@ class PostgresStore(SqlStore):
     def tend(self) -> None:
         assert isinstance(self.records, Records)
         self.records.tend()
+
+    def partition(self, parts: int, progress: Progress) -> list[str]:
+        partitioner = Partitioner(self.engine.db)
+        return partitioner.move(parts, progress) if parts else partitioner.undo()
 
     def troubles(self, seconds: float) -> list[str]:
         """Transactions that have blocked vacuum for longer than `seconds`."""

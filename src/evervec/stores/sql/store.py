@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -82,6 +83,9 @@ class SqlStore(ABC):
             f"{self.url} does not provide connections: open one with your own driver, and pass it "
             "as conn="
         )
+
+    def partition(self, parts: int, progress: Callable[[str, int, int], object]) -> list[str]:
+        raise InvalidArgument(f"{self.url} has no partitions: only a PostgreSQL store does")
 
     def forget_gone(self, spent_before: str) -> None:
         sql = self.engine.sql
