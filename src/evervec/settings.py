@@ -197,6 +197,15 @@ class Settings:
     postgres_connections: int = setting(
         10, "connections to PostgreSQL per process, at most", least=2
     )
+    postgres_replicas: str = setting(
+        "", "URLs of read replicas that answer searches, separated by commas", secret=True
+    )
+    replica_lag_seconds: float = setting(
+        10.0, "how old what a replica answers may be; the primary answers otherwise", least=0
+    )
+    replica_wait_seconds: float = setting(
+        1.0, "how long a search after a ticket waits for a replica to have it", least=0
+    )
     postgres_prepare: bool = setting(
         True, "use prepared statements; set False for PgBouncer in transaction mode"
     )

@@ -8,8 +8,9 @@ it. `tests/conformance` tests this contract on every engine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from evervec.stores.base.failures import Failures
 from evervec.stores.base.history import History
@@ -37,6 +38,9 @@ __all__ = [
     "Versions",
     "Workers",
 ]
+
+
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -82,6 +86,10 @@ class Store(Protocol):
 
     def mark(self) -> int:
         """A number that differs after any change of records, versions or points."""
+
+    def searching(self, search: Callable[[], T], *, fresh: bool) -> T:
+        """Run a search where it may read from a replica. `fresh`: it must find everything that is
+        in the store now."""
 
     def wake(self) -> None:
         """Wake the threads of this process that wait for a change."""

@@ -240,6 +240,19 @@ select pg_is_in_recovery(),
        (select default_version from pg_available_extensions where name = 'vector'),
        (select extversion from pg_extension where extname = 'vector')
 
+-- name: written
+-- the database system, its timeline, and how much it has written
+select (select system_identifier from pg_control_system()),
+       ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer,
+       (pg_current_wal_insert_lsn() - '0/0')::bigint
+
+-- name: replayed
+-- whether it is a replica; of which system, on which timeline at least, and how much it has replayed
+select pg_is_in_recovery(), (select system_identifier from pg_control_system()),
+       greatest((select timeline_id from pg_control_checkpoint()),
+                (select min_recovery_end_timeline from pg_control_recovery())),
+       coalesce(pg_last_wal_replay_lsn() - '0/0', 0)::bigint
+
 -- name: backlog
 -- the counts are kept: totals, and the changes that are not added to them yet
 select coalesce(sum(ready), 0), coalesce(sum(open) - sum(ready), 0), coalesce(sum(failed), 0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from evervec.settings import Settings
 from evervec.stores.postgres.changes import Changes, JobWriter, Tenants
@@ -13,9 +14,13 @@ from evervec.stores.postgres.jobs import Jobs
 from evervec.stores.postgres.leases import Leases
 from evervec.stores.postgres.partitions import Partitioner, Progress
 from evervec.stores.postgres.records import Records
+from evervec.stores.postgres.replicas import Replicas
 from evervec.stores.postgres.schema import SCHEMA, upgrade
 from evervec.stores.postgres.versions import Versions
 from evervec.stores.sql.store import Parts, SqlStore
+
+
+T = TypeVar("T")
 
 
 class PostgresStore(SqlStore):
@@ -31,6 +36,7 @@ class PostgresStore(SqlStore):
         db = Connections(url, settings)
         engine = Engine(db, settings.clock, settings.max_attempts, settings.listen)
         super().__init__(db.name, engine, settings)
+        self._replicas = Replicas(db, settings)
         self._first_seen: Mapping[tuple[str, str], float] = {}
         """when each transaction was first seen, for transactions whose start time is hidden"""
         try:
@@ -42,6 +48,9 @@ class PostgresStore(SqlStore):
     def tend(self) -> None:
         assert isinstance(self.records, Records)
         self.records.tend()
+
+    def searching(self, search: Callable[[], T], *, fresh: bool) -> T:
+        return self._replicas.search(search, fresh=fresh)
 
     def partition(self, parts: int, progress: Progress) -> list[str]:
         partitioner = Partitioner(self.engine.db)
@@ -84,6 +93,7 @@ class PostgresStore(SqlStore):
     def close(self) -> None:
         if self.engine.listening is not None:
             self.engine.listening.close()
+        self._replicas.close()
         super().close()
 
 
