@@ -121,7 +121,7 @@ def test_a_search_after_a_ticket_waits_for_the_replica(servers: Replicated, stor
             began.set()
             return answered_by(ev, fresh=True)
 
-        asked = submit(search)
+        asked = submit("search", search)
         assert began.wait(10)
         assert not asked.done()
     finally:
@@ -146,15 +146,17 @@ def test_a_table_that_the_replica_has_not_yet_is_read_on_the_primary(
     servers: Replicated, stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     ev = stores.open(replica_lag_seconds=3600.0)
-    ev.add("letter", "a late heron", id="2")
-    until(lambda: answered_by(ev, fresh=True) is REPLICA, "the replica knows the version")
+    (collection,) = ev.store.versions.collections()
+    postgres.execute(ev.store.db.url, f"drop table evervec.points_{collection.version}")
+    until(lambda: answered_by(ev, fresh=True) is REPLICA, "it is dropped there")
     servers.pause()
     try:
-        ev.process_all()  # creates the table of its vectors
-        hits = ev.search("a late heron", kind="letter", mode="semantic")
+        ev.verify(repair=True)
+        ev.process_all()
+        hits = ev.search("a first sparrow", mode="semantic")
     finally:
         servers.go_on()
-    assert [hit.id for hit in hits] == ["2"]
+    assert [hit.id for hit in hits] == ["1"]
     assert hits.via == "semantic"
     assert "searches do not read a replica" in caplog.text
 

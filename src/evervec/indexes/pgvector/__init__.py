@@ -38,7 +38,7 @@ from evervec.stores.base import Store
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.filters import Filter
 from evervec.stores.sql.engine import columns
-from evervec.stores.values import Applied, Collection
+from evervec.stores.values import Applied, Collection, ReplicaFailed
 
 _PAGE_DIMENSIONS = 1900
 """up to this size a row with its vector fits into a page"""
@@ -80,6 +80,8 @@ class PgvectorIndex(Index):
         """Forget the known tables if one was dropped by others; the next write creates it again."""
         try:
             yield
+        except ReplicaFailed:  # it does not have the table yet, or still
+            raise
         except (psycopg.errors.UndefinedTable, StoreError) as error:
             if not isinstance(error.__cause__ or error, psycopg.errors.UndefinedTable):
                 raise

@@ -135,6 +135,10 @@ def _parts_of(conn: Session, table: str) -> int | None:
     return None if found is None else int(found[0])
 
 
+def _next_name(index: str, table: str) -> str:
+    return f"{table}_next{index.removeprefix(table)}" 
+
+
 def _forget(conn: Session, table: str) -> None:
     with _transaction(conn, _SWAP_MS):
         conn.execute(f"drop function if exists evervec.mirror_{table}() cascade")
@@ -254,7 +258,7 @@ class _Swap:
             if not is_graph and index != self.split.needless:
                 run(
                     definition.replace(f"INDEX {index} ON {self.table} ",
-                                       f"INDEX next_{index} ON {self.table}_next ")
+                                       f"INDEX {_next_name(index, name)} ON {self.table}_next ")
                 )  # fmt: skip
 
     def build_graphs(self) -> None:
@@ -274,7 +278,6 @@ class _Swap:
         """The other table is dropped. The caller has locked it, or is alone."""
         run, name = self.conn.execute, self.split.table
         dependents = self._ask(SQL.dependents, self.table)
-        indexes = [index for index, *_ in self._ask(SQL.indexes, f"{self.table}_next")]
         if "number" in self.split.key:
             run(self.sql(SQL.go_on_numbering))
         run(f"alter table {self.table} rename to {name}_old")
@@ -287,9 +290,8 @@ class _Swap:
             run(create)
         run(f"drop table {self.table}_old")
         run(f"drop function if exists evervec.mirror_{name}()")
-        for index in indexes:
-            if index.startswith("next_"):
-                run(f"alter index evervec.{index} rename to {index.removeprefix('next_')}")
+        for (index,) in self._ask(SQL.indexes_to_rename, f"{name}_next"):
+            run(f"alter index evervec.{index} rename to {index.replace(f'{name}_next', name)}")
         run(SQL.forget_copied, (name,))
 
     def _ask(self, query: str, *values: Any) -> Sequence[tuple[Any, ...]]:

@@ -36,6 +36,11 @@ where i.indrelid = $1::text::regclass and i.indisvalid
 -- name: blocks_to_copy
 select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint
 
+-- name: indexes_to_rename
+select c.relname::text from pg_class as c
+where c.relnamespace = 'evervec'::regnamespace and c.relkind in ('i', 'I')
+    and starts_with(c.relname, $1)
+
 -- name: dependents
 -- what names a table: views, triggers, and functions that take its rows. For each the statement that
 -- drops it (empty: it is replaced), and the one that creates it. Definitions name the table, which by
