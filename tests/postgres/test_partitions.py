@@ -38,7 +38,9 @@ def url() -> Iterator[str]:
     """A database with nothing in it."""
     url = postgres.DATABASES.create()
     yield url
-    postgres.execute(postgres.server_url(), f"drop database {url.split('/')[3].split('?')[0]} with (force)")
+    postgres.execute(
+        postgres.server_url(), f"drop database {url.split('/')[3].split('?')[0]} with (force)"
+    )
 
 
 def opened(url: str, **settings: object) -> Evervec:
@@ -103,7 +105,9 @@ def test_old_rows_leave_every_partition(url: str) -> None:
         assert ev.store.jobs.purge(evervec.Status.DONE, time.time() + 60) == 50
 
 
-def test_a_store_is_split_while_others_work_on_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_split_while_others_work_on_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(partitions, "_BLOCKS", 1)
     with opened(url, hnsw_rows=30, housekeeping_seconds=0.05) as ev, opened(url) as other:
         fill(ev, 150)

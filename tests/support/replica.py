@@ -14,7 +14,9 @@ class Replicated:
 
     def __init__(self) -> None:
         # beside the home of root, whose folders the server's user may not enter
-        self._folder = Path(tempfile.mkdtemp(prefix="evervec-replica-", dir=os.environ.get("TMPDIR")))
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="evervec-replica-", dir=os.environ.get("TMPDIR"))
+        )
         self._folder.chmod(0o755)
         self.primary = Server(self._folder / "primary", fsync="off", synchronous_commit="off")
         self._copy = self._folder / "replica"

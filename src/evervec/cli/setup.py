@@ -96,7 +96,9 @@ def partition(where: Where, parts: int | None, undo: bool, as_json: bool) -> Non
     if undo:
         text = f"dropped the copies of {named}" if tables else "there are no copies"
     else:
-        text = f"split into {parts} partitions: {named}" if tables else "all tables are split already"
+        text = (
+            f"split into {parts} partitions: {named}" if tables else "all tables are split already"
+        )
     show(as_json, {"tables": tables}, text)
 
 

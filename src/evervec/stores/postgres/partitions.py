@@ -136,7 +136,7 @@ def _parts_of(conn: Session, table: str) -> int | None:
 
 
 def _next_name(index: str, table: str) -> str:
-    return f"{table}_next{index.removeprefix(table)}" 
+    return f"{table}_next{index.removeprefix(table)}"
 
 
 def _forget(conn: Session, table: str) -> None:

@@ -19,7 +19,6 @@ from evervec.stores.postgres.schema import SCHEMA, upgrade
 from evervec.stores.postgres.versions import Versions
 from evervec.stores.sql.store import Parts, SqlStore
 
-
 T = TypeVar("T")
 
 

@@ -27,7 +27,6 @@ from evervec.stores.sql.streams import Streams
 from evervec.stores.sql.tenants import Tenants, default_limits
 from evervec.stores.sql.versions import Versions
 
-
 T = TypeVar("T")
 
 
