@@ -12,7 +12,8 @@ from evervec import Evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import InvalidArgument
 from evervec.runtime.threads import submit
-from evervec.stores.postgres import partitions
+from evervec.stores.postgres import partitions, word_counts
+from evervec.stores.postgres.word_counts import WordCounts
 from support import postgres
 from support.processes import until
 
@@ -194,6 +195,42 @@ def test_a_move_waits_for_a_locked_row_and_nobody_waits_for_the_move(url: str) -
         conn.rollback()
         moving.result(30)
         check(ev, url)
+
+
+def test_a_move_waits_for_a_prepared_transaction_and_writers_do_not(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(partitions, "_QUIET", 0.0)
+    monkeypatch.setattr(partitions, "_LONG_REST", 0.05)
+    with opened(url) as ev:
+        fill(ev, 10)
+        with psycopg.connect(url) as conn:
+            conn.execute("update evervec.records set weight = 2 where tenant = 'a' and id = '3'")
+            conn.execute("prepare transaction 'of another program'")
+        moving = submit("moving", lambda: ev.store.partition(4, quiet))
+        until(lambda: "an open transaction is in the way" in caplog.text)
+        ev.of("a").add("note", "beside it", id="5")
+        ev.process_all()
+        assert not moving.done()
+        postgres.execute(url, "commit prepared 'of another program'")
+        moving.result(30)
+        check(ev, url)
+        ask = "select weight from evervec.records where tenant = 'a' and id = '3'"
+        assert postgres.execute(url, ask) == [(2.0,)]
+
+
+def test_statistics_of_words_are_made_for_the_whole(url: str) -> None:
+    with opened(url, postgres_partitions=2) as ev:
+        fill(ev, 10)
+        postgres.execute(url, "vacuum analyze evervec.records_0, evervec.records_1")
+        words = WordCounts(ev.store.db)
+        assert words.of("x", [("sparrow",)]) is None
+        words.tend()
+        assert words.of("x", [("sparrow",)]) is None  # too few to care
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(word_counts, "_WORTH_COUNTING", 10)
+            words.tend()
+        assert words.of("x", [("sparrow",)])
 
 
 def test_an_attached_role_keeps_its_grants(url: str) -> None:

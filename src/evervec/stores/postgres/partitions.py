@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
@@ -31,9 +31,13 @@ _BLOCKS = 64
 """copied in one transaction"""
 _PATIENCE_MS = 100
 """for a lock that others hold: less than the time after which a deadlock would end their transaction"""
-_SWAP_MS = 1000
-"""for the lock under which the tables change places: others wait behind it"""
+_SWAP_MS = 200
+"""for a lock of the whole table: others wait behind it"""
 _REST = 0.05
+_LONG_REST = 2.0
+"""before such a lock is tried again"""
+_QUIET = 5.0
+"""seconds until it is logged that a transaction is in the way"""
 _AGAIN = psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected
 _SEARCH_PATH = "set local search_path = pg_catalog, public"
 """so that definitions name the schema of each table"""
@@ -79,8 +83,10 @@ def split_new(conn: Any, parts: int) -> None:
 class Partitioner:
     """Splits the tables of a store in use."""
 
-    def __init__(self, db: Connections) -> None:
+    def __init__(self, db: Connections, memory_mb: int) -> None:
         self._db = db
+        self._memory_mb = memory_mb
+        """of the server, for building an HNSW index"""
 
     def move(self, parts: int, progress: Progress) -> list[str]:
         """Split all tables that are not split yet, those of vectors too; returns their names. What
@@ -89,13 +95,19 @@ class Partitioner:
             raise InvalidArgument(f"a store has 2 to {MOST} partitions, not {parts}")
         moved = []
         with self._alone() as conn:
+            conn.execute(SQL.use_memory, (self._memory_mb,))
             splits = list(_splits(conn))
             for table in _begun(conn) - {split.table for split in splits}:
                 _forget(conn, table)  # it was dropped with its version
             for split in splits:
                 if _parts_of(conn, split.table) == 0:
-                    with suppress(psycopg.errors.UndefinedTable):  # dropped with its version
+                    try:
                         _Move(conn, split, parts, progress).run()
+                    except psycopg.errors.UndefinedTable:  # dropped with its version
+                        if _parts_of(conn, split.table) is not None:
+                            raise
+                        _forget(conn, split.table)
+                    else:
                         moved.append(split.table)
         return moved
 
@@ -136,7 +148,8 @@ def _parts_of(conn: Session, table: str) -> int | None:
 
 
 def _next_name(index: str, table: str) -> str:
-    return f"{table}_next{index.removeprefix(table)}"
+    """What an index is called until the tables change places."""
+    return f"{table}_next_{index.removeprefix(f'{table}_')}"
 
 
 def _forget(conn: Session, table: str) -> None:
@@ -162,10 +175,10 @@ class _Move:
             _forget(conn, table)
             begun = None
         if begun is None:
-            _again(self._begin)
+            _again(self._begin, _LONG_REST)
         self._copy()
         swap.build_graphs()
-        _again(self._end)
+        _again(self._end, _LONG_REST)
         conn.execute(f"analyze {swap.table}")
         log.info("%s is split into %d partitions", swap.table, swap.parts)
 
@@ -188,7 +201,7 @@ class _Move:
                     conn.execute(query, tids(first, end))
                     conn.execute(SQL.note_copied, (table, end))
 
-            _again(copy)
+            _again(copy, _REST)
             place = end
             self._progress(table, place, blocks)
 
@@ -207,13 +220,18 @@ def _transaction(conn: Session, patience_ms: int) -> Iterator[None]:
         yield
 
 
-def _again(do: Callable[[], None]) -> None:
+def _again(do: Callable[[], None], rest: float) -> None:
     """Until no other transaction is in the way."""
+    began = time.monotonic()
+    told = False
     while True:
         try:
             return do()
-        except _AGAIN:
-            time.sleep(_REST)
+        except _AGAIN as error:
+            if time.monotonic() - began > _QUIET and not told:
+                log.warning("an open transaction is in the way, and is waited for: %s", error)
+                told = True
+            time.sleep(rest)
 
 
 class _Swap:

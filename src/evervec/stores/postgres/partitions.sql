@@ -15,6 +15,11 @@ order by c.oid
 -- until the connection ends, also when its process is killed
 select pg_try_advisory_lock(hashtextextended('evervec partitions', 0))
 
+-- name: use_memory
+-- for building indexes: so many megabytes, if the server is not set to more
+select set_config('maintenance_work_mem', greatest(
+    $1::bigint * 1024, pg_size_bytes(current_setting('maintenance_work_mem')) / 1024)::text, false)
+
 -- name: columns
 select a.attname::text from pg_attribute as a
 where a.attrelid = $1::text::regclass and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''

@@ -35,6 +35,7 @@ class PostgresStore(SqlStore):
         db = Connections(url, settings)
         engine = Engine(db, settings.clock, settings.max_attempts, settings.listen)
         super().__init__(db.name, engine, settings)
+        self._settings = settings
         self._replicas = Replicas(db, settings)
         self._first_seen: Mapping[tuple[str, str], float] = {}
         """when each transaction was first seen, for transactions whose start time is hidden"""
@@ -52,7 +53,7 @@ class PostgresStore(SqlStore):
         return self._replicas.search(search, fresh=fresh)
 
     def partition(self, parts: int, progress: Progress) -> list[str]:
-        partitioner = Partitioner(self.engine.db)
+        partitioner = Partitioner(self.engine.db, self._settings.hnsw_memory_mb)
         return partitioner.move(parts, progress) if parts else partitioner.undo()
 
     def troubles(self, seconds: float) -> list[str]:
