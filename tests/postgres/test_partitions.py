@@ -88,6 +88,12 @@ def test_a_new_store_is_split_and_works_as_any_other(url: str) -> None:
         assert len(ev.of("b").search("sparrow", k=50, mode="semantic")) == 40
         check(ev, url)
         assert ev.store.partition(8, quiet) == []  # it stays as it is
+        assert ev.store.check() is None  # 64 locks are enough for 4
+
+
+def test_too_few_locks_for_many_partitions_are_told(url: str) -> None:
+    with opened(url, postgres_partitions=8) as ev:
+        assert "max_locks_per_transaction" in (ev.store.check() or "")
 
 
 def test_old_rows_leave_every_partition(url: str) -> None:

@@ -238,7 +238,9 @@ select pg_is_in_recovery(),
        has_schema_privilege('evervec', 'create'),
        has_database_privilege(current_database(), 'create'),
        (select default_version from pg_available_extensions where name = 'vector'),
-       (select extversion from pg_extension where extname = 'vector')
+       (select extversion from pg_extension where extname = 'vector'),
+       (select count(*) from pg_inherits where inhparent = 'evervec.records'::regclass),
+       current_setting('max_locks_per_transaction')::integer
 
 -- name: written
 -- the database system, its timeline, and how much it has written

@@ -22,6 +22,12 @@ from evervec.stores.sql.store import Parts, SqlStore
 T = TypeVar("T")
 
 
+_MOST_LOCKS = 26
+"""that a transaction takes for each partition: of four tables and their indexes"""
+_LOCKS = 16
+"""for each partition; the server shares what connections do not use"""
+
+
 class PostgresStore(SqlStore):
     """Records, jobs and ledger in the schema `evervec` of a database."""
 
@@ -73,7 +79,9 @@ class PostgresStore(SqlStore):
 
     def check(self) -> str | None:
         with self.db.reading() as conn:
-            standby, schema, database, offered, vector = conn.execute(SQL.health).fetchone()
+            standby, schema, database, offered, vector, parts, locks = conn.execute(
+                SQL.health
+            ).fetchone()
         name = self.url
         if standby:
             return f"{name} is a standby and read-only: give the primary's address"
@@ -87,6 +95,11 @@ class PostgresStore(SqlStore):
             return (
                 f"pgvector {vector} in {name} is older than 0.8, so filtered searches return too "
                 "few hits: ALTER EXTENSION vector UPDATE"
+            )
+        if locks < _LOCKS * parts:
+            return (
+                f"with {parts} partitions, transactions take up to {_MOST_LOCKS * parts} locks each: set "
+                f"max_locks_per_transaction of {name} to at least {_LOCKS * parts} (it is {locks})"
             )
         return None
 
