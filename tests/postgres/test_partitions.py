@@ -52,6 +52,15 @@ def parts_of(url: str) -> set[int]:
     return {count for _, count in postgres.execute(url, PARTS)}
 
 
+def rows_of(url: str) -> dict[str, set[str]]:
+    return {
+        table: {
+            row for (row,) in postgres.execute(url, f"select t::text from evervec.{table} as t")
+        }
+        for table in TABLES
+    }
+
+
 def fill(ev: Evervec, count: int = 40, tenants: tuple[str, ...] = ("a", "b")) -> None:
     for tenant in tenants:
         rows = (
@@ -171,9 +180,14 @@ def test_a_move_that_was_killed_leaves_a_store_that_works_and_is_continued(
             assert postgres.execute(url, "select count(*) from evervec.attempts") != [(0,)]
         with pytest.raises(KeyboardInterrupt):
             ev.store.partition(4, die)
-        ev.of("a").delete("note", "1")
+        ev.of("b").delete("note", "1")
         fill(ev, 35, ("a", "c"))
+        while any(ev.store.jobs.purge_ended(time.time() + 60)):
+            pass
+        assert ev.store.jobs.purge_history(time.time() + 60)
+        fill(ev, 38, ("a", "c"))
         check(ev, url)
+        rows = rows_of(url)
         if table == "jobs":
             assert ev.store.partition(0, quiet) == ["jobs"]
             assert postgres.execute(url, LEFT) == []
@@ -181,6 +195,7 @@ def test_a_move_that_was_killed_leaves_a_store_that_works_and_is_continued(
         if table == "records":
             assert began[table] > 1  # it continues
         assert parts_of(url) == {4}
+        assert rows_of(url) == rows
         assert postgres.execute(url, LEFT) == []
         check(ev, url)
         fill(ev, 50, ("c",))
