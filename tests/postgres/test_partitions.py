@@ -12,7 +12,9 @@ from evervec import Evervec
 from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import InvalidArgument
 from evervec.runtime.threads import submit
+from evervec.settings import Settings
 from evervec.stores.postgres import partitions, word_counts
+from evervec.stores.postgres.joined import JoinedStore
 from evervec.stores.postgres.word_counts import WordCounts
 from support import postgres
 from support.processes import until
@@ -98,6 +100,22 @@ def test_a_new_store_is_split_and_works_as_any_other(url: str) -> None:
         check(ev, url)
         assert ev.store.partition(8, quiet) == []  # it stays as it is
         assert ev.store.check() is None  # 64 locks are enough for 4
+
+
+def test_a_store_is_made_with_partitions_in_a_transaction_of_the_caller(url: str) -> None:
+    with psycopg.connect(url) as conn:
+        (path,) = conn.execute("show search_path").fetchone() or ("",)
+        store = JoinedStore(conn, Settings(postgres_partitions=4))
+        assert conn.execute("show search_path").fetchone() == (path,)
+        store.close()
+        conn.rollback()
+        assert postgres.execute(url, "select to_regclass('evervec.records')") == [(None,)]
+        JoinedStore(conn, Settings(postgres_partitions=4)).close()
+        conn.commit()
+    with opened(url) as ev:
+        fill(ev)
+        assert parts_of(url) == {4}
+        check(ev, url)
 
 
 def test_too_few_locks_for_many_partitions_are_told(url: str) -> None:
