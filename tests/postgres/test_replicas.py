@@ -1,8 +1,10 @@
 """Searches on a real read replica: what they must find they find, also when it lags, is gone, or is
 promoted."""
 
+import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -127,6 +129,38 @@ def test_a_search_after_a_ticket_waits_for_the_replica(servers: Replicated, stor
     finally:
         servers.go_on()
     assert asked.result(30) is REPLICA
+
+
+def test_own_writes_are_found_while_the_replica_lags_at_random(
+    servers: Replicated, stores: Stores
+) -> None:
+    ev = stores.open(replica_lag_seconds=3600.0, replica_wait_seconds=0.1)
+    rng, stop = random.Random(3), threading.Event()
+    answered: Counter[bool] = Counter()
+
+    def lag() -> None:
+        while not stop.wait(rng.uniform(0.0, 0.1)):
+            servers.pause()
+            stop.wait(rng.uniform(0.0, 0.3))
+            servers.go_on()
+
+    lagging = submit("lag", lag)
+    try:
+        with ev.worker():
+            for number in range(60):
+                ticket = ev.add("note", f"heron{number}", id=str(number % 20))
+                ev.wait(ticket)
+                answered[answered_by(ev, fresh=True)] += 1
+                mode = ("text", "semantic", "hybrid")[number % 3]
+                (best, *_) = ev.search(f"heron{number}", mode=mode, after=ticket)
+                assert (best.id, best.text) == (str(number % 20), f"heron{number}")
+                gone = ev.delete("note", str(number % 20))
+                hits = ev.search(f"heron{number}", mode=mode, after=gone, k=50)
+                assert f"heron{number}" not in [hit.text for hit in hits]
+    finally:
+        stop.set()
+        lagging.result(10)
+    assert set(answered) == {REPLICA, PRIMARY}
 
 
 def test_a_replica_that_lags_too_much_is_not_read(servers: Replicated, stores: Stores) -> None:

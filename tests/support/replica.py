@@ -18,7 +18,7 @@ class Replicated:
             tempfile.mkdtemp(prefix="evervec-replica-", dir=os.environ.get("TMPDIR"))
         )
         self._folder.chmod(0o755)
-        self.primary = Server(self._folder / "primary", fsync="off", synchronous_commit="off")
+        self.primary = Server(self._folder / "primary", fsync="off")
         self._copy = self._folder / "replica"
         self._copy.mkdir(mode=0o700)
         user = self.primary.user

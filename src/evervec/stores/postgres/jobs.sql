@@ -248,6 +248,10 @@ select (select system_identifier from pg_control_system()),
        ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer,
        (pg_current_wal_insert_lsn() - '0/0')::bigint
 
+-- name: flush
+-- a commit that changes nothing
+select pg_logical_emit_message(true, 'evervec', '')
+
 -- name: replayed
 -- whether it is a replica; of which system, on which timeline at least, and how much it has replayed
 select pg_is_in_recovery(), (select system_identifier from pg_control_system()),

@@ -144,7 +144,7 @@ class Replicas:
 
     def _choose(self, fresh: bool) -> Replica | None:
         until = time.monotonic() + left(self._wait) if fresh else 0.0
-        wanted = [self._now_written()] if fresh else self._recently_written()
+        wanted = [self._flushed()] if fresh else self._recently_written()
         while True:
             for replica in self._in_turn():
                 if replica.has(wanted):
@@ -158,6 +158,13 @@ class Replicas:
         count = len(self._replicas)
         for place in range(self._turn, self._turn + count):
             yield self._replicas[place % count]
+
+    def _flushed(self) -> Position:
+        """What is written by now, sent to the replicas at once: workers commit without waiting for
+        the disk, and replicas get only what is on it."""
+        with self._primary.writing(durable=True) as conn:
+            conn.execute(SQL.flush)
+        return self._now_written()
 
     def _now_written(self) -> Position:
         with self._primary.reading() as conn:
