@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,6 +18,7 @@ from evervec.stores.postgres import partitions, word_counts
 from evervec.stores.postgres.joined import JoinedStore
 from evervec.stores.postgres.word_counts import WordCounts
 from support import postgres
+from support.command import runner
 from support.processes import until
 
 TABLES = ["records", "jobs", "ledger", "attempts"]
@@ -270,6 +272,26 @@ def test_statistics_of_words_are_made_for_the_whole(url: str) -> None:
             patch.setattr(word_counts, "_WORTH_COUNTING", 10)
             words.tend()
         assert words.of("x", [("sparrow",)])
+
+
+def test_the_command_splits_continues_and_undoes(url: str, tmp_path: Path) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with opened(url) as ev:
+        fill(ev, 5)
+        with pytest.raises(KeyboardInterrupt):
+            ev.store.partition(4, die)
+    run = runner(tmp_path)
+    assert "dropped the copies of records" in run("--store", url, "partition", "--undo").stdout
+    assert "there are no copies" in run("--store", url, "partition", "--undo").stdout
+    done = run("--store", url, "partition", "2")
+    assert "split into 2 partitions: records, jobs, ledger, attempts, points_" in done.stdout
+    assert "records: " in done.stdout
+    assert "all tables are split already" in run("--store", url, "partition", "4").stdout
+    assert "give the number" in run("--store", url, "partition", code=2).stderr
+    run("init")
+    assert "only a PostgreSQL store" in run("partition", "4", code=2).stderr
 
 
 def test_an_attached_role_keeps_its_grants(url: str) -> None:
