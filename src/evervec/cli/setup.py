@@ -3,6 +3,7 @@ uninstall."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
@@ -82,6 +83,7 @@ def partition(where: Where, parts: int | None, undo: bool, as_json: bool) -> Non
     """
     if (parts is None) is not undo:
         raise click.UsageError("give the number of partitions, or --undo")
+    logging.getLogger("evervec").setLevel(logging.WARNING)  # it tells what is waited for
     copied: dict[str, int] = {}
     with where.opened() as ev, progress("copying", unit="blocks", quiet=as_json) as bar:
 

@@ -1,8 +1,8 @@
 """Splits tables into hash partitions: when a store is made, or later, while others work on it.
 
 The rows of a table are copied to a partitioned one beside it, in short transactions. A trigger makes
-each change of a row in both. Then the two change places, under a lock that is held for milliseconds. A
-table that has no rows yet is replaced at once. A process that is killed leaves a store that works, and
+each change of a row in both. Then the two change places, under a lock that is held for milliseconds. The
+empty tables of a new store are replaced at once. A process that is killed leaves a store that works, and
 the next call continues.
 """
 
@@ -153,10 +153,13 @@ def _next_name(index: str, table: str) -> str:
 
 
 def _forget(conn: Session, table: str) -> None:
-    with _transaction(conn, _SWAP_MS):
-        conn.execute(f"drop function if exists evervec.mirror_{table}() cascade")
-        conn.execute(f"drop table if exists evervec.{table}_next")
-        conn.execute(SQL.forget_copied, (table,))
+    def forget() -> None:
+        with _transaction(conn, _SWAP_MS):
+            conn.execute(f"drop function if exists evervec.mirror_{table}() cascade")
+            conn.execute(f"drop table if exists evervec.{table}_next")
+            conn.execute(SQL.forget_copied, (table,))
+
+    _again(forget, _LONG_REST)
 
 
 class _Move:
@@ -214,6 +217,7 @@ class _Move:
 @contextmanager
 def _transaction(conn: Session, patience_ms: int) -> Iterator[None]:
     with conn.raw.transaction():
+        conn.execute("set transaction isolation level read committed")
         conn.execute(_SEARCH_PATH)
         conn.execute("set local synchronous_commit = off")
         conn.execute(f"set local lock_timeout = {patience_ms}")
