@@ -67,6 +67,8 @@ class IndexBuilder:
     def _create(self, conn: Session, name: str, on: str) -> None:
         table, how = on.split(" ", 1)
         leaves = [leaf for (leaf,) in conn.execute(SQL.leaves, (table,))]
+        if leaves:  # of an earlier build; those of the partitions go with it
+            conn.execute(f"drop index if exists evervec.{name}")
         for leaf in leaves:
             self._create_on(conn, f"{leaf}_{name}", f"{leaf} {how}")
         if leaves:  # takes those of the partitions over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from evervec.model.jobs import Job, Status
 from evervec.model.reports import Stats
@@ -125,16 +125,18 @@ class Jobs(jobs.Jobs):
         """Most attempts are in the rows of their jobs. A small table is walked in one sweep, a
         large one in about an hour of sweeps; partitions take turns."""
         jobs = attempts = 0
-        if found := self._next_old("evervec.jobs", SQL.old_job, before, limit // _JOBS_IN_BLOCK):
-            leaf, *which = found
+        for leaf, *which in self._old("evervec.jobs", SQL.old_job, before, limit // _JOBS_IN_BLOCK):
             query = SQL.purge_old_jobs.replace("{leaf}", leaf)
             with self.db.writing(durable=False) as conn:
                 jobs, attempts = conn.execute(query, (*which, before)).fetchone()
+            if jobs:
+                break
         share = limit // _ATTEMPTS_IN_BLOCK
-        if found := self._next_old("evervec.attempts", SQL.old_attempt, before, share):
-            leaf, *which = found
-            query = SQL.purge_old_attempts.replace("{leaf}", leaf)
-            attempts += self.write(query, *which, before)
+        for leaf, *which in self._old("evervec.attempts", SQL.old_attempt, before, share):
+            gone = self.write(SQL.purge_old_attempts.replace("{leaf}", leaf), *which, before)
+            attempts += gone
+            if gone:
+                break
         return jobs, attempts
 
     def _leaves(self, table: str) -> list[str]:
@@ -146,11 +148,11 @@ class Jobs(jobs.Jobs):
         (blocks,) = self.read_one(SQL.blocks, f"evervec.{leaf}")
         return int(blocks)
 
-    def _next_old(
+    def _old(
         self, table: str, query: str, before: float, share: int
-    ) -> tuple[str, str, str] | None:
-        """The next `share` blocks of a table that begin with an old row: in which table that holds
-        the rows, and the places (ctid) from and before which they are."""
+    ) -> Iterator[tuple[str, str, str]]:
+        """Of each table that holds rows, in turns, the next `share` blocks that begin with an old
+        row, as places (ctid) from and before which they are."""
         leaves = self._leaves(table)
         turn = self._turns.get(table, 0)
         for number in range(turn, turn + len(leaves)):
@@ -163,8 +165,8 @@ class Jobs(jobs.Jobs):
                     (block,) = found
                     walk.place = block + max(1, share)
                     self._turns[table] = number + 1
-                    return leaf, *tids(block, walk.place)
-        return None
+                    yield leaf, *tids(block, walk.place)
+                    break
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         gone = 0
