@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -48,7 +49,7 @@ def url() -> Iterator[str]:
     )
 
 
-def opened(url: str, **settings: object) -> Evervec:
+def opened(url: str, **settings: Any) -> Evervec:
     return evervec.open(url, embedder=HashingEmbedder(), listen=False, **settings)
 
 
@@ -264,7 +265,8 @@ def test_statistics_of_words_are_made_for_the_whole(url: str) -> None:
     with opened(url, postgres_partitions=2) as ev:
         fill(ev, 10)
         postgres.execute(url, "vacuum analyze evervec.records_0, evervec.records_1")
-        words = WordCounts(ev.store.db)
+        store: Any = ev.store
+        words = WordCounts(store.db)
         assert words.of("x", [("sparrow",)]) is None
         words.tend()
         assert words.of("x", [("sparrow",)]) is None  # too few to care

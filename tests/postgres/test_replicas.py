@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ class Stores:
         self._servers = servers
         self._opened: list[Evervec] = []
 
-    def open(self, **settings: object) -> Evervec:
+    def open(self, **settings: Any) -> Evervec:
         name = f"test_{time.time_ns()}"
         postgres.execute(self._servers.primary.url, f"create database {name}")
         ev = evervec.open(
@@ -66,16 +67,17 @@ def stores(servers: Replicated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sto
 
 def answered_by(ev: Evervec, *, fresh: bool = False) -> bool:
     """Which server answers a search now."""
+    store: Any = ev.store
 
     def search() -> bool:
-        with ev.store.db.reading() as conn:
+        with store.db.reading() as conn:
             (is_standby,) = conn.execute("select pg_is_in_recovery()").fetchone()
         return bool(is_standby)
 
     return ev.store.searching(search, fresh=fresh)
 
 
-def found(ev: Evervec, words: str, **options: object) -> list[str]:
+def found(ev: Evervec, words: str, **options: Any) -> list[str]:
     return [hit.id for hit in ev.search(words, **options)]
 
 
@@ -181,7 +183,8 @@ def test_a_table_that_the_replica_has_not_yet_is_read_on_the_primary(
 ) -> None:
     ev = stores.open(replica_lag_seconds=3600.0)
     (collection,) = ev.store.versions.collections()
-    postgres.execute(ev.store.db.url, f"drop table evervec.points_{collection.version}")
+    store: Any = ev.store
+    postgres.execute(store.db.url, f"drop table evervec.points_{collection.version}")
     until(lambda: answered_by(ev, fresh=True) is REPLICA, "it is dropped there")
     servers.pause()
     try:
