@@ -128,8 +128,9 @@ class Jobs(jobs.Jobs):
         for leaf, *which in self._old("evervec.jobs", SQL.old_job, before, limit // _JOBS_IN_BLOCK):
             query = SQL.purge_old_jobs.replace("{leaf}", leaf)
             with self.db.writing(durable=False) as conn:
-                jobs, attempts = conn.execute(query, (*which, before)).fetchone()
-            if jobs:
+                gone, tried = conn.execute(query, (*which, before)).fetchone()
+            jobs, attempts = jobs + gone, attempts + tried
+            if jobs * 2 >= limit:
                 break
         share = limit // _ATTEMPTS_IN_BLOCK
         for leaf, *which in self._old("evervec.attempts", SQL.old_attempt, before, share):
