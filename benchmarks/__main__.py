@@ -35,6 +35,7 @@ SLOW_NAMES = (
     "sizing",
     "files",
     "pgsize",
+    "partitions",
 )
 NAMES = (*QUICK_NAMES, *SLOW_NAMES)
 """Those behind the quick ones take minutes, for a server, an engine or a real model, and run only

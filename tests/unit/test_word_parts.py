@@ -243,7 +243,7 @@ def test_what_dropped_parts_leave_is_written_again_once(
 
     monkeypatch.setattr(word_parts, "index", counted)
     for _ in range(3):
-        ev.store.tend()
+        ev.store.maintain()
     parts, changed = counts(ev)
     assert 3 <= parts <= 5
     assert changed < 8

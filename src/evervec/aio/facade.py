@@ -160,6 +160,7 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
         after, wait = options.pop("after", None), options.pop("wait", _SEARCH["wait"])
         if after is not None:
             await self.wait(check_ticket(after), check_seconds("wait", wait))
+            options |= {"after": after, "wait": 0.0}
         do = partial(self._inner.search, query, *args, **options)
         asked = {name: options.get(name, _SEARCH[name]) for name in ("kind", "mode", "version")}
         if query is not None and options.get("vector") is None and asked["mode"] != "text":

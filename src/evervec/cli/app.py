@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # a module is imported only when one of its commands runs
 _COMMANDS = {
-    "setup": ("init", "uninstall"),
+    "setup": ("init", "partition", "uninstall"),
     "records": ("add", "sync", "get", "list", "delete"),
     "search": ("search", "similar", "kinds"),
     "tables": ("attach", "detach", "tables", "import-pgai"),

@@ -1,7 +1,9 @@
-"""Commands that set up a folder, and remove evervec from a database: init, uninstall."""
+"""Commands that set up a folder, split a database's tables, and remove evervec from it: init, partition,
+uninstall."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
@@ -11,7 +13,7 @@ import click
 
 from evervec.cli.app import Where, command
 from evervec.cli.config import FILE, has_secret, write_config
-from evervec.cli.output import say, show
+from evervec.cli.output import progress, say, show
 from evervec.errors import EvervecError, InvalidArgument
 
 _HAVE = ("files", "table", "service")
@@ -67,6 +69,39 @@ def init(where: Where, have: str | None, model: str | None, force: bool, as_json
     say(f"next: evervec {options}{first}")
     for line in others:
         say(f"      evervec {options}{line}")
+
+
+@command("partition", "evervec partition 16")
+@click.argument("parts", type=click.IntRange(2, 256), required=False)
+@click.option("--undo", is_flag=True, help="Drop what an interrupted command has copied.")
+def partition(where: Where, parts: int | None, undo: bool, as_json: bool) -> None:
+    """Split the tables of a PostgreSQL store into PARTS partitions.
+
+    Workers, services and searches go on. Tables are copied one after the other, so the database needs
+    room for a second copy of the largest. Run it again after an interruption: it continues. Tables that
+    are split already stay as they are.
+    """
+    if (parts is None) is not undo:
+        raise click.UsageError("give the number of partitions, or --undo")
+    logging.getLogger("evervec").setLevel(logging.WARNING)  # it tells what is waited for
+    copied: dict[str, int] = {}
+    with where.opened() as ev, progress("copying", unit="blocks", quiet=as_json) as bar:
+
+        def advance(table: str, done: int, size: int) -> None:
+            if table not in copied and not as_json:
+                say(f"{table}: {size:,} blocks")
+            bar.advance(done - copied.get(table, 0))
+            copied[table] = done
+
+        tables = ev.store.partition(parts or 0, advance)
+    named = ", ".join(tables)
+    if undo:
+        text = f"dropped the copies of {named}" if tables else "there are no copies"
+    else:
+        text = (
+            f"split into {parts} partitions: {named}" if tables else "all tables are split already"
+        )
+    show(as_json, {"tables": tables}, text)
 
 
 @command("uninstall", "evervec --store app.db uninstall")

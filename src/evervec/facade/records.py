@@ -214,7 +214,7 @@ class RecordMethods(Parts):
         )  # fmt: skip
         if after is not None:
             self.wait(check_ticket(after), check_seconds("wait", wait))
-        hits = self._search.search(request)
+        hits = self.store.searching(lambda: self._search.search(request), fresh=after is not None)
         return self.attachments.with_rows(self.tenant, hits) if rows else hits
 
     def similar(

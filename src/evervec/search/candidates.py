@@ -19,6 +19,7 @@ from evervec.search.matched_words import coverage, query_stems
 from evervec.search.ranking import Evidence
 from evervec.search.request import Request
 from evervec.stores.base import Store
+from evervec.stores.values import ReplicaFailed
 
 log = logging.getLogger("evervec")
 
@@ -91,7 +92,7 @@ class CandidateFinder:
         if nearest is not None:
             try:
                 cosines = self._cosines(nearest, [record for record, _ in texts], depths)
-            except DeadlineExceeded:
+            except (DeadlineExceeded, ReplicaFailed):
                 raise
             except Exception as error:  # noqa: BLE001 - full text can answer instead
                 log.warning("search uses text only: %s", describe(error))

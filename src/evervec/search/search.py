@@ -33,7 +33,7 @@ from evervec.search.request import Request
 from evervec.search.reranker import NotReranked, RerankerRegistry, SharedReranker
 from evervec.settings import Settings
 from evervec.stores.base import Store
-from evervec.stores.values import Collection
+from evervec.stores.values import Collection, ReplicaFailed
 from evervec.telemetry.counters import SEARCHES
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Search:
                 for s in scope.serving
             ]
             return asked, self._candidates.nearest(queries, depths, recall)
-        except (DeadlineExceeded, InvalidArgument):
+        except (DeadlineExceeded, InvalidArgument, ReplicaFailed):
             raise
         except QueryRefused:  # logged there, once
             return None, None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from evervec.errors import StoreError
 from evervec.model.jobs import Job, Op, Status
 from evervec.model.ranking import PLAIN, Rescore
 from evervec.model.records import Change, Chunk, ModelSpec
@@ -296,6 +297,10 @@ class Expected(NamedTuple):
     def busy(self) -> bool:
         """An open job will bring the record up to date."""
         return self.job in (Status.PENDING, Status.PROCESSING)
+
+
+class ReplicaFailed(StoreError):
+    """A read replica did not answer a search: the primary can."""
 
 
 class Progress(NamedTuple):

@@ -38,7 +38,7 @@ from evervec.stores.base import Store
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.filters import Filter
 from evervec.stores.sql.engine import columns
-from evervec.stores.values import Applied, Collection
+from evervec.stores.values import Applied, Collection, ReplicaFailed
 
 _PAGE_DIMENSIONS = 1900
 """up to this size a row with its vector fits into a page"""
@@ -80,6 +80,8 @@ class PgvectorIndex(Index):
         """Forget the known tables if one was dropped by others; the next write creates it again."""
         try:
             yield
+        except ReplicaFailed:  # it does not have the table yet, or still
+            raise
         except (psycopg.errors.UndefinedTable, StoreError) as error:
             if not isinstance(error.__cause__ or error, psycopg.errors.UndefinedTable):
                 raise
@@ -152,20 +154,31 @@ class PgvectorIndex(Index):
             self._look(conn)
             table = self._tables.get(version)
         if table is None and dimensions:
-            parts = self._parts if self._parts > 1 else 0
-            table = PointsTable(version, f"{self._kind}({dimensions})", parts=parts)
+            table = PointsTable(
+                version, f"{self._kind}({dimensions})", parts=self._partitions(conn)
+            )
             with self._making:
                 self._make(table, dimensions)
                 self._look(conn)
             return self._tables.get(version, table)
         return table
 
+    def _partitions(self, conn: Session | None) -> int:
+        """Of a new table; 0: it is not split."""
+        parts = self._parts
+        if not parts:
+            with reading(self._db, conn) as db:
+                (parts,) = db.execute(SQL.store_partitions).fetchone()
+        return parts if parts > 1 else 0
+
     def _look(self, conn: Session | None = None) -> None:
-        """Read which tables exist."""
+        """Read which tables exist, and forget what is cached about those that were split since."""
         with reading(self._db, conn) as db:
-            found = db.execute(SQL.tables).fetchall()
+            known, found = self._tables, db.execute(SQL.tables).fetchall()
             self._tables = {
-                version: self._tables.get(version) or PointsTable(version, type, kind, parts)
+                version: known[version]
+                if version in known and known[version].parts == parts
+                else PointsTable(version, type, kind, parts)
                 for version, type, kind, parts in found
             }
             if self._tables and not self._element:

@@ -65,6 +65,18 @@ class IndexBuilder:
         return True
 
     def _create(self, conn: Session, name: str, on: str) -> None:
+        table, how = on.split(" ", 1)
+        leaves = [leaf for (leaf,) in conn.execute(SQL.leaves, (table,))]
+        if leaves:  # of an earlier build; those of the partitions go with it
+            conn.execute(f"drop index if exists evervec.{name}")
+        for leaf in leaves:
+            self._create_on(conn, f"{leaf}_{name}", f"{leaf} {how}")
+        if leaves:  # takes those of the partitions over
+            conn.execute(f"create index {name} on evervec.{on}")
+        else:
+            self._create_on(conn, name, on)
+
+    def _create_on(self, conn: Session, name: str, on: str) -> None:
         drop = f"drop index concurrently if exists evervec.{name}"
         create = f"create index concurrently {name} on evervec.{on}"
         conn.execute(drop)

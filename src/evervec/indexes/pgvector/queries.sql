@@ -6,6 +6,9 @@ create extension if not exists vector
 -- name: element_type
 select 'vector'::regtype::oid::bigint
 
+-- name: store_partitions
+select count(*) from pg_inherits where inhparent = 'evervec.records'::regclass
+
 -- name: tables
 select replace(c.relname, 'points_', '')::bigint, format_type(a.atttypid, a.atttypmod), v.kind,
        (select count(*) from pg_inherits as i where i.inhparent = c.oid)
@@ -163,6 +166,11 @@ where p.datname = current_database() and t.relname ~ '^points_[0-9]+(_[0-9]+)?$'
 
 -- name: take_building
 select pg_try_advisory_lock(1702260082, hashtext($1))
+
+-- name: leaves
+-- the partitions of a table
+select c.relname::text from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = ('evervec.' || $1)::regclass
 
 -- name: valid_indexes
 select c.relname::text from pg_class as c join pg_index as i on i.indexrelid = c.oid

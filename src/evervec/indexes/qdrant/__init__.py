@@ -240,9 +240,9 @@ class QdrantIndex:
     def maintain(self, before: float) -> None:
         for collection in self._collections.all():
             with self._engine.writing():
-                self._on(collection.version, lambda name: self._tend(name, before), None)
+                self._on(collection.version, lambda name: self._maintain(name, before), None)
 
-    def _tend(self, name: str, before: float) -> None:
+    def _maintain(self, name: str, before: float) -> None:
         engine = self._engine
         old = engine.all(engine.between("removed_at", lt=before))
         for _ in range(_ROUNDS):

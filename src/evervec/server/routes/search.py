@@ -145,7 +145,7 @@ async def search(request: Request) -> Response:
     asked = dict(body)
     after, wait = asked.pop("after"), asked.pop("wait")
     if after is not None:
-        await _settled(view, after, wait)
+        asked |= {"after": await _settled(view, after, wait), "wait": 0.0}
     return await view.run(_found, partial(view.ev.search, **asked))
 
 

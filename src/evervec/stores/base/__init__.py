@@ -8,8 +8,9 @@ it. `tests/conformance` tests this contract on every engine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from evervec.stores.base.failures import Failures
 from evervec.stores.base.history import History
@@ -37,6 +38,9 @@ __all__ = [
     "Versions",
     "Workers",
 ]
+
+
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -83,6 +87,10 @@ class Store(Protocol):
     def mark(self) -> int:
         """A number that differs after any change of records, versions or points."""
 
+    def searching(self, search: Callable[[], T], *, fresh: bool) -> T:
+        """Run a search where it may read from a replica. `fresh`: it must find everything that is
+        in the store now."""
+
     def wake(self) -> None:
         """Wake the threads of this process that wait for a change."""
 
@@ -96,6 +104,11 @@ class Store(Protocol):
     def uninstall(self) -> None:
         """Drop all that evervec made in the database: its tables, and its triggers on tables of the
         application, which stay."""
+
+    def partition(self, parts: int, progress: Callable[[str, int, int], object]) -> list[str]:
+        """Split the tables into so many partitions, while others work on them; 0: drop what an
+        unfinished call has copied. Returns their names. `progress` is called with a table, how much
+        of it is copied, and its size. Raises `InvalidArgument` for engines that have none."""
 
     def maintain(self) -> None:
         """Run the engine's own periodic maintenance."""

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 class BlockWalk:
     """Where a process is on its way around a table."""
 
-    def __init__(self, table: str) -> None:
-        self.table = table
+    def __init__(self) -> None:
         self._start = random.random()  # so that processes that restart often see all blocks
         self.place: int | None = None
         """the next block"""

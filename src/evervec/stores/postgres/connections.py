@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import socket
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,9 +28,10 @@ from evervec.errors import (
     StoreError,
     ValueRefused,
 )
-from evervec.model.deadlines import current, exceeded, interrupting, left
+from evervec.model.deadlines import current, exceeded, left
 from evervec.settings import Settings
 from evervec.stores.postgres.awaited import AwaitedSession, session_of
+from evervec.stores.postgres.interrupts import Interrupt
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
 from evervec.stores.sql.connections import (
     Reached,
@@ -43,8 +43,6 @@ from evervec.stores.sql.connections import (
 from evervec.stores.sql.retries import CallersConflict, Conflict
 
 _SAVEPOINT = "evervec_call"
-_CUT_AFTER = 100
-"""A connection is cut after this many checks of the deadline's thread (two seconds)."""
 _BY_KEY = "".join(f"set local enable_{way} = off; " for way in ("seqscan", "hashjoin", "mergejoin"))
 _BY_KEY += "set local plan_cache_mode = force_generic_plan"
 """Writes find their rows by key, a batch at a time. The planner overestimates batches and would
@@ -141,13 +139,19 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
+        replica = _REPLICA.get()
+        with (self if replica is None else replica)._session() as session:
+            yield session
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
         self._check_open()
         with self.explained(), self.pool.connection(left(self._wait)) as raw:
             if current() is None:
                 yield Session(raw)
                 return
-            with _Interrupt(raw) as session:
-                yield session
+            with Interrupt(raw):
+                yield Session(raw)
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
@@ -167,7 +171,7 @@ class Connections:
             except Conflict as error:  # only the caller can retry the whole transaction
                 raise CallersConflict(str(error)) from error
             return
-        with self.reading() as session, self._transaction(session, durable):
+        with self._session() as session, self._transaction(session, durable):
             yield session
 
     @contextmanager
@@ -268,42 +272,18 @@ _EXPLANATIONS: dict[type[Exception], str] = {
 }
 
 
-class _Interrupt:
-    """A connection whose statements end at the caller's deadline: first by a cancel request to
-    the server and, if that does not help, by cutting the connection. The connection is then closed
-    instead of reused, because the server may act on the request late.
+_REPLICA: ContextVar[Connections | None] = ContextVar("evervec_replica", default=None)
+"""what this thread reads from instead"""
 
-    A cancelled statement is rolled back; one that succeeded is not. A commit whose answer was cut
-    off may have succeeded or not, and is reported as a lost connection."""
 
-    def __init__(self, raw: Raw) -> None:
-        self._raw = raw
-        self._fileno = raw.fileno()
-        self._calls = 0
-        self._guard = interrupting(self)
-
-    def __call__(self) -> None:
-        self._calls += 1
-        if self._calls == 1:
-            threading.Thread(target=self._cancel, name="evervec-cancel", daemon=True).start()
-        elif self._calls == _CUT_AFTER:
-            with socket.socket(fileno=os.dup(self._fileno)) as connection:
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def _cancel(self) -> None:
-        with suppress(psycopg.Error):
-            self._raw.cancel_safe(timeout=2.0)
-
-    def __enter__(self) -> Session:
-        self._guard.__enter__()
-        return Session(self._raw)
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._guard.__exit__()
-        if self._calls:
-            self._raw.close()
-        if self._calls >= _CUT_AFTER and isinstance(error, psycopg.OperationalError):
-            raise exceeded() or error from error
+@contextmanager
+def reading_from(replica: Connections) -> Iterator[None]:
+    """Reads of this thread go to a replica; writes do not."""
+    token = _REPLICA.set(replica)
+    try:
+        yield
+    finally:
+        _REPLICA.reset(token)
 
 
 def _name(url: str) -> tuple[str, str]:

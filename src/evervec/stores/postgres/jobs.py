@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from evervec.model.jobs import Job, Status
 from evervec.model.reports import Stats
@@ -31,9 +31,9 @@ class Jobs(jobs.Jobs):
 
     def __init__(self, engine: Engine, tenants: Tenants, writer: JobWriter) -> None:
         super().__init__(engine, tenants, writer)
-        self._walk_of_jobs = BlockWalk("evervec.jobs")
-        self._walk_of_attempts = BlockWalk("evervec.attempts")
-        self._purged_upto: dict[tuple[float, str | None, bool], int] = {}
+        self._walks: dict[str, BlockWalk] = {}
+        self._turns: dict[str, int] = {}
+        self._purged_upto: dict[tuple[float, str | None, bool], tuple[str, int]] = {}
 
     def job_list(self, status: Status | None, id: str | None, *, in_order: bool) -> JobList:
         """With a redundant condition for a status, so that an index without the status is used."""
@@ -103,44 +103,71 @@ class Jobs(jobs.Jobs):
         where the last one ended."""
         if status is not Status.DONE:
             return super().purge(status, before, tenant=tenant, boxed=boxed, limit=limit)
-        (blocks,) = self.read_one(SQL.blocks, "evervec.jobs")
         asked, gone = (before, tenant, boxed), 0
-        block = self._purged_upto.pop(asked, 0)
-        while block < blocks and gone < limit:
-            which = (*tids(block, block + _JOB_BLOCKS), *asked, limit - gone)
-            gone += self.write(SQL.purge_done, *which)
-            if gone < limit:
-                block += _JOB_BLOCKS
+        upto, block = self._purged_upto.pop(asked, ("", 0))
+        for leaf in self._leaves("evervec.jobs"):
+            if leaf < upto:
+                continue
+            upto, block = leaf, block if leaf == upto else 0
+            query, blocks = SQL.purge_done.replace("{leaf}", leaf), self._blocks(leaf)
+            while block < blocks and gone < limit:
+                which = (*tids(block, block + _JOB_BLOCKS), *asked, limit - gone)
+                gone += self.write(query, *which)
+                if gone < limit:
+                    block += _JOB_BLOCKS
+            if gone >= limit:
+                break
         if gone:
-            self._purged_upto = {asked: block}
+            self._purged_upto = {asked: (upto, block)}
         return gone
 
     def purge_ended(self, before: float, limit: int = 1000) -> tuple[int, int]:
         """Most attempts are in the rows of their jobs. A small table is walked in one sweep, a
-        large one in about an hour of sweeps."""
+        large one in about an hour of sweeps; partitions take turns."""
         jobs = attempts = 0
-        if which := self._next_old(
-            self._walk_of_jobs, SQL.old_job, before, limit // _JOBS_IN_BLOCK
-        ):
+        for leaf, *which in self._old("evervec.jobs", SQL.old_job, before, limit // _JOBS_IN_BLOCK):
+            query = SQL.purge_old_jobs.replace("{leaf}", leaf)
             with self.db.writing(durable=False) as conn:
-                jobs, attempts = conn.execute(SQL.purge_old_jobs, (*which, before)).fetchone()
+                gone, tried = conn.execute(query, (*which, before)).fetchone()
+            jobs, attempts = jobs + gone, attempts + tried
+            if jobs * 2 >= limit:
+                break
         share = limit // _ATTEMPTS_IN_BLOCK
-        if which := self._next_old(self._walk_of_attempts, SQL.old_attempt, before, share):
-            attempts += self.write(SQL.purge_old_attempts, *which, before)
+        for leaf, *which in self._old("evervec.attempts", SQL.old_attempt, before, share):
+            gone = self.write(SQL.purge_old_attempts.replace("{leaf}", leaf), *which, before)
+            attempts += gone
+            if gone:
+                break
         return jobs, attempts
 
-    def _next_old(
-        self, walk: BlockWalk, query: str, before: float, share: int
-    ) -> tuple[str, str] | None:
-        """The next `share` blocks of a table that begin with an old row, as places (ctid)."""
-        (blocks,) = self.read_one(SQL.blocks, walk.table)
-        for first, end in walk.pieces(blocks, max(blocks // _SWEEPS, _FEW_BLOCKS)):
-            found = self.read_one(query, *tids(first, end), before)
-            if found is not None:
-                (block,) = found
-                walk.place = block + max(1, share)
-                return tids(block, walk.place)
-        return None
+    def _leaves(self, table: str) -> list[str]:
+        """The tables that hold the rows: another process may just have split it."""
+        with self.db.reading() as conn:
+            return [leaf for (leaf,) in conn.execute(SQL.leaves, (table,))]
+
+    def _blocks(self, leaf: str) -> int:
+        (blocks,) = self.read_one(SQL.blocks, f"evervec.{leaf}")
+        return int(blocks)
+
+    def _old(
+        self, table: str, query: str, before: float, share: int
+    ) -> Iterator[tuple[str, str, str]]:
+        """Of each table that holds rows, in turns, the next `share` blocks that begin with an old
+        row, as places (ctid) from and before which they are."""
+        leaves = self._leaves(table)
+        turn = self._turns.get(table, 0)
+        for number in range(turn, turn + len(leaves)):
+            leaf = leaves[number % len(leaves)]
+            walk, blocks = self._walks.setdefault(leaf, BlockWalk()), self._blocks(leaf)
+            few = max(blocks // _SWEEPS, _FEW_BLOCKS // len(leaves))
+            for first, end in walk.pieces(blocks, few):
+                found = self.read_one(query.replace("{leaf}", leaf), *tids(first, end), before)
+                if found is not None:
+                    (block,) = found
+                    walk.place = block + max(1, share)
+                    self._turns[table] = number + 1
+                    yield leaf, *tids(block, walk.place)
+                    break
 
     def purge_history(self, before: float, limit: int = 1000) -> int:
         gone = 0

@@ -119,12 +119,22 @@ returning record
 -- name: blocks
 select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint
 
+-- name: leaves
+-- the tables that hold the rows of a table: itself, or its partitions
+select c.relname::text from pg_class as c
+where c.oid = $1::text::regclass and c.relkind = 'r'
+union all
+select c.relname::text
+from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = $1::text::regclass
+order by 1
+
 -- name: purge_done
--- done jobs in a range of blocks; skips what another process has locked. Their attempts stay.
+-- done jobs in a range of blocks of {leaf}; skips what another process has locked. Their attempts stay.
 with gone as (
     delete from evervec.jobs as j
     where job_id = any (array(
-        select job_id from evervec.jobs
+        select job_id from evervec.{leaf}
         where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'
             and completed_at < $3 and ($4::text is null or tenant = $4)
             and ($5::boolean or box is null)
@@ -146,14 +156,14 @@ select evervec.note_attempt(job), (job).job_id from gone
 
 -- name: old_job
 -- the first block of a range that has an old done job
-select (ctid::text::point)[0]::bigint from evervec.jobs
+select (ctid::text::point)[0]::bigint from evervec.{leaf}
 where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done' and completed_at < $3
     and box is null
 limit 1
 
 -- name: old_attempt
 -- the first block of a range that has an old attempt
-select (ctid::text::point)[0]::bigint from evervec.attempts
+select (ctid::text::point)[0]::bigint from evervec.{leaf}
 where ctid >= $1::text::tid and ctid < $2::text::tid and finished_at < $3
 limit 1
 
@@ -162,7 +172,7 @@ limit 1
 with gone as (
     delete from evervec.jobs
     where job_id = any (array(
-        select job_id from evervec.jobs
+        select job_id from evervec.{leaf}
         where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'
             and completed_at < $3 and box is null
         for update skip locked))
@@ -170,11 +180,11 @@ with gone as (
 select count(*), count(embedded) from gone
 
 -- name: purge_old_attempts
-delete from evervec.attempts
+delete from evervec.{leaf}
 where ctid = any (array(
-    select ctid from evervec.attempts
+    select ctid from evervec.{leaf}
     where ctid >= $1::text::tid and ctid < $2::text::tid and finished_at < $3
-    for update skip locked))
+    for update skip locked)) and finished_at < $3  -- were it split now, places would be of any part
 
 -- name: orphans
 -- pending jobs are in `ready`, failed ones are indexed; neither is read unless the counts tell of
@@ -228,7 +238,26 @@ select pg_is_in_recovery(),
        has_schema_privilege('evervec', 'create'),
        has_database_privilege(current_database(), 'create'),
        (select default_version from pg_available_extensions where name = 'vector'),
-       (select extversion from pg_extension where extname = 'vector')
+       (select extversion from pg_extension where extname = 'vector'),
+       (select count(*) from pg_inherits where inhparent = 'evervec.records'::regclass),
+       current_setting('max_locks_per_transaction')::integer
+
+-- name: written
+-- the database system, its timeline, and how much it has written
+select (select system_identifier from pg_control_system()),
+       ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer,
+       (pg_current_wal_insert_lsn() - '0/0')::bigint
+
+-- name: flush
+-- a commit that changes nothing
+select pg_logical_emit_message(true, 'evervec', '')
+
+-- name: replayed
+-- whether it is a replica; of which system, on which timeline at least, and how much it has replayed
+select pg_is_in_recovery(), (select system_identifier from pg_control_system()),
+       greatest((select timeline_id from pg_control_checkpoint()),
+                (select min_recovery_end_timeline from pg_control_recovery())),
+       coalesce(pg_last_wal_replay_lsn() - '0/0', 0)::bigint
 
 -- name: backlog
 -- the counts are kept: totals, and the changes that are not added to them yet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from evervec.settings import Settings
 from evervec.stores.postgres.connections import Connections, join
 from evervec.stores.postgres.engine import Engine
+from evervec.stores.postgres.replicas import Replicas
 from evervec.stores.postgres.schema import upgrade
 from evervec.stores.postgres.store import PostgresStore
 from evervec.stores.sql.retries import CallersConflict, Conflict
@@ -53,6 +55,7 @@ class JoinedStore(PostgresStore):
 
     def __init__(self, conn: Any, settings: Settings) -> None:
         db = JoinedConnections(conn, settings)
-        upgrade(db)
+        upgrade(db, settings.postgres_partitions)
         engine = Engine(db, settings.clock, settings.max_attempts, listen=False)
         SqlStore.__init__(self, db.name, engine, settings)
+        self._replicas = Replicas(db, dataclasses.replace(settings, postgres_replicas=""))

@@ -250,14 +250,21 @@ select c.reltuples::double precision, s.most_common_elems::text::text[],
 from pg_class as c
 left join pg_stats as s
     on s.schemaname = 'evervec' and s.tablename = 'records' and s.attname = 'words'
-    and not s.inherited
+    and s.inherited = (c.relkind = 'p')
 where c.oid = 'evervec.records'::regclass
 
 -- name: words_uncounted
--- whether at least half of the records, and so many, changed since the table was analyzed
-select s.n_mod_since_analyze >= greatest($1, s.n_live_tup / 2)
-from pg_stat_user_tables as s
-where s.relid = 'evervec.records'::regclass
+-- whether at least half of the records, and so many, changed since the table was analyzed; or, if it
+-- is split, are new since: autovacuum does not analyze it as a whole
+select coalesce(
+    case when c.relkind = 'p' then sum(s.n_live_tup) - greatest(c.reltuples, 0)
+         else sum(s.n_mod_since_analyze) end >= greatest($1, sum(s.n_live_tup) / 2), false)
+from pg_class as c
+left join pg_stat_user_tables as s
+    on s.relid = c.oid
+    or s.relid in (select i.inhrelid from pg_inherits as i where i.inhparent = c.oid)
+where c.oid = 'evervec.records'::regclass
+group by c.oid
 
 -- name: contains_text
 -- with PostgreSQL's `ilike`

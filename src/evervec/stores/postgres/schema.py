@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from evervec.stores.postgres.connections import Connections, Session
+from evervec.stores.postgres.partitions import split_new
 from evervec.stores.sql.schema import Schema
 
 _FILES = (
@@ -32,9 +33,10 @@ SCHEMA = Schema(
 _LOCK = 0x65766572  # "ever"
 
 
-def upgrade(db: Connections) -> None:
-    """Upgrade the database to the latest schema; reject one that a newer evervec made."""
-    SCHEMA.upgrade(db, _prepare)
+def upgrade(db: Connections, parts: int) -> None:
+    """Upgrade the database to the latest schema; reject one that a newer evervec made. `parts`: the
+    partitions of a new store's tables."""
+    SCHEMA.upgrade(db, _prepare, lambda conn: split_new(conn, parts) if parts > 1 else None)
 
 
 def _prepare(conn: Session) -> None:

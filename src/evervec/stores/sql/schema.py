@@ -40,9 +40,14 @@ class Schema:
     missing: tuple[type[Exception], ...] = ()
     """what a query of a missing table raises, where to try it is faster than to ask `exists`"""
 
-    def upgrade(self, db: Any, prepare: Callable[[Any], object] = lambda conn: None) -> None:
-        """Run the missing steps in one transaction, after `prepare`. Raises `StoreError` for a
-        store of a newer evervec."""
+    def upgrade(
+        self,
+        db: Any,
+        prepare: Callable[[Any], object] = lambda conn: None,
+        complete: Callable[[Any], object] = lambda conn: None,
+    ) -> None:
+        """Run the missing steps in one transaction, after `prepare`, and for a new store `complete`.
+        Raises `StoreError` for a store of a newer evervec."""
         with db.reading() as conn, suppress(*self.missing):
             if (self._noted if self.missing else self.found)(conn) == self.latest:
                 return
@@ -57,6 +62,8 @@ class Schema:
             for number in range(found + 1, self.latest + 1):
                 for statement in self.statements(number):
                     conn.execute(statement)
+            if not found:
+                complete(conn)
             conn.execute(f"update {self.meta} set value = {self.latest} where key = 'schema'")
 
     def remove(self, db: Any) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from evervec.errors import InvalidArgument
 from evervec.settings import Settings
@@ -25,6 +26,8 @@ from evervec.stores.sql.shared import FORGOTTEN_AFTER, Shared, Workers
 from evervec.stores.sql.streams import Streams
 from evervec.stores.sql.tenants import Tenants, default_limits
 from evervec.stores.sql.versions import Versions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,12 @@ class SqlStore(ABC):
             f"{self.url} does not provide connections: open one with your own driver, and pass it "
             "as conn="
         )
+
+    def searching(self, search: Callable[[], T], *, fresh: bool) -> T:
+        return search()
+
+    def partition(self, parts: int, progress: Callable[[str, int, int], object]) -> list[str]:
+        raise InvalidArgument(f"{self.url} has no partitions: only a PostgreSQL store does")
 
     def forget_gone(self, spent_before: str) -> None:
         sql = self.engine.sql
