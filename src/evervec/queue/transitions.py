@@ -139,7 +139,7 @@ def debt(asked: Op, owed: Iterable[Work], *, is_loaded: bool = False) -> Work:
     that only a retired one would read does not count, because changes do not reach it. The newest
     request counts: a box that was filled after a row was asked for replaces the row, also where a
     version has not read it. A box keeps its own seq when its job gets a newer one."""
-    debts = sorted(owed, key=lambda one: one.box_seq)
+    debts = sorted(owed, key=lambda one: (one.box_seq, one.op is Op.LOAD))
     newest = debts[-1] if debts else Work(asked)
     return Work(Op.LOAD) if is_loaded or newest.op is Op.LOAD else newest
 

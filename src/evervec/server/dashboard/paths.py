@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from evervec.server.requests import Scope, headers_of, path_of
@@ -14,7 +13,6 @@ SIGN_IN = "/ui/sign-in"
 THEME = "/ui/theme"
 """needs no key: it only sets a cookie"""
 _LONGEST = 2000
-_DOTS = re.compile(r"~*\.\.?")
 
 
 def is_page(path: str) -> bool:
@@ -37,13 +35,17 @@ def _step(name: object) -> str:
     """A name as one step of a path. A browser takes `.` and `..` for steps to other pages, however
     they are quoted, so these get a `~` before them, and so does what would be mistaken for that."""
     text = str(name)
-    return quote(f"~{text}" if _DOTS.fullmatch(text) else text, safe="")
+    return quote(f"~{text}" if _is_dots(text) else text, safe="")
+
+
+def _is_dots(text: str) -> bool:
+    return text.lstrip("~") in (".", "..")
 
 
 def name_of(step: str) -> str:
     """The name in a step of a path that `link` made."""
     text = unquote(step)
-    return text[1:] if text.startswith("~") and _DOTS.fullmatch(text) else text
+    return text[1:] if text.startswith("~") and _is_dots(text) else text
 
 
 def link(scope: Scope, *parts: object, **params: object) -> str:
