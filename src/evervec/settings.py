@@ -82,9 +82,7 @@ class Settings:
         2000, "characters of a text sent to Ollama at most, cut after the last whole word", least=16
     )
     dimensions: int = setting(
-        0,
-        "dimensions of a vector, for OpenAI, Ollama and `st`; 0: the model's default",
-        least=0,
+        0, "dimensions of a vector, for OpenAI, Ollama and `st`; 0: the model's own", least=0
     )
     st_device: str = setting(
         "", "devices of `st` models, such as cuda:0,cuda:1, mps or cpu; empty: all GPUs, else cpu"
@@ -152,9 +150,7 @@ class Settings:
         32_000_000, "characters of the typed objects in the hits of a search, at most", least=1
     )
     hit_chars: int = setting(
-        32_000_000,
-        "characters of the hits of a search, all parts and typed objects together, at most",
-        least=1,
+        32_000_000, "characters of all parts of the hits of a search, at most", least=1
     )
     title_chars: int = setting(2048, "characters of a record's title, at most", least=1)
     metadata_bytes: int = setting(
@@ -172,10 +168,7 @@ class Settings:
         1000, "values in a filter, all lists together, at most", least=1, most=10_000
     )
     filter_chars: int = setting(
-        65_536,
-        "characters of the field names and strings in a filter, at most",
-        least=1,
-        most=1_000_000,
+        65_536, "characters of names and strings in a filter, at most", least=1, most=1_000_000
     )
     query_chars: int = setting(8192, "characters of a query, at most", least=1, most=1_000_000)
     most_hits: int = setting(1000, "hits that a search may request, at most", least=1)
@@ -223,17 +216,10 @@ class Settings:
     )
     pgvector_half: bool = setting(False, "store vectors of new collections in half precision")
     postgres_partitions: int = setting(
-        1,
-        "hash partitions of records, jobs, ledger, attempts and vectors, when a store is made",
-        least=1,
-        most=256,
+        1, "partitions of each large table of a store that is created", least=1, most=256
     )
     pgvector_partitions: int = setting(
-        0,
-        "partitions of the table of vectors of new collections, each with an HNSW index; 0: as many "
-        "as the records have",
-        least=0,
-        most=256,
+        0, "partitions of a new collection's vectors; 0: as many as its store", least=0, most=256
     )
     writer_lock_seconds: float = setting(
         300.0, "how long the writer lock of a LanceDB index holds without renewal", least=0.05
@@ -272,9 +258,7 @@ class Settings:
     server_batch: int = setting(1_000_000, "records in one batch request, at most", least=1)
     server_batch_mb: float = setting(1000.0, "largest body of a batch request", least=0.001)
     server_page_mb: float = setting(
-        10.0,
-        "approximate text in a page of records; further records go to the next page",
-        least=0.001,
+        10.0, "approximate text in a page of records; the rest goes to the next page", least=0.001
     )
     server_depth: int = setting(64, "how deep the JSON of a request may be nested", least=2)
     server_values: int = setting(
