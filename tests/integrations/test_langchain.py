@@ -250,8 +250,9 @@ def test_the_loop_goes_on_during_a_thousand_searches(tmp_path: Path) -> None:
             await ticking
         assert all(ids(hits) == ["0"] for hits in found)
         assert ticks > 1000, "other tasks have their turns"
-        # the processor's time of the loop's own thread between two turns, whatever else runs
-        assert max(gaps) < 0.5
+        # the processor's time of the loop's own thread between two turns, whatever else runs; in
+        # the first one asyncio itself begins all thousand tasks
+        assert max(gaps[1:]) < 0.5
 
     asyncio.run(main())
 
