@@ -371,6 +371,8 @@ _REFUSED: dict[str, Any] = {
     "an endless wait": lambda ev: ev.add("note", "text", id="refused", wait=float("nan")),
     "a wait of the past": lambda ev: ev.wait(ev.delete("note", "absent"), -1),
     "a wait for hits": lambda ev: ev.search("tea", after=_TICKET, wait=float("inf")),
+    "a seq of text": lambda ev: ev.add("note", "text", id="refused", if_seq="1"),
+    "a seq below none": lambda ev: ev.delete("note", "1", if_seq=-1),
     "no ticket": lambda ev: ev.search("tea", after="x"),
     "an unknown field": lambda ev: ev.search("tea", fields=["id"]),
     "no kinds": lambda ev: ev.search("tea", kind=[]),

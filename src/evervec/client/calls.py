@@ -22,7 +22,7 @@ from evervec.errors import (
     WaitTimeout,
 )
 from evervec.model.basics import make_cursor
-from evervec.model.bounds import MOST_VECTORS
+from evervec.model.bounds import MOST_VECTORS, check_seq
 from evervec.model.filters import as_json
 from evervec.model.findings import VerifyReport
 from evervec.model.jobs import Job, Ticket
@@ -301,7 +301,7 @@ def _headers(wait: float | None, if_seq: int | None) -> dict[str, str]:
     check_wait(wait)
     if wait is not None:
         headers["Prefer"] = f"wait={math.ceil(wait)}"
-    if if_seq is not None:
+    if check_seq(if_seq) is not None:
         headers["If-Match"] = f'"{if_seq}"'
     return headers
 

@@ -9,7 +9,7 @@ from evervec.embedding.prepared import Vectors as PreparedVectors
 from evervec.errors import InvalidArgument
 from evervec.facade.parts import Parts
 from evervec.indexes.fields import declare
-from evervec.model.bounds import check_limit, check_whole
+from evervec.model.bounds import check_limit, check_seq, check_whole
 from evervec.model.filters import read_filter
 from evervec.model.jobs import Job, Ticket
 from evervec.model.ranking import Rescore
@@ -85,7 +85,7 @@ class RecordMethods(Parts):
         }  # fmt: skip
         check_wait(wait, conn)
         draft = self.draft(kind, data, options)
-        draft.if_seq = if_seq
+        draft.if_seq = check_seq(if_seq)
         ticket = self._writer.save(kind, draft, conn)
         if wait is not None and (ticket.accepted or if_seq is None):
             self.wait(ticket, wait)

@@ -44,6 +44,11 @@ def check_whole(what: str, value: Any, least: int, most: int) -> int:
     return value
 
 
+def check_seq(if_seq: Any) -> int | None:
+    """Check the argument `if_seq`."""
+    return None if if_seq is None else check_whole("if_seq", if_seq, 0, BIGGEST)
+
+
 def check_limit(limit: Any) -> int:
     """Check the requested length of a list."""
     return check_whole("limit", limit, 1, _MOST_LISTED)

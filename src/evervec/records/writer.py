@@ -17,6 +17,7 @@ from evervec.errors import (
     QuotaExceeded,
     ValueRefused,
 )
+from evervec.model.bounds import check_seq
 from evervec.model.filters import Conditions, fits_all, read_filter
 from evervec.model.jobs import Ticket
 from evervec.model.records import Record
@@ -149,7 +150,7 @@ class RecordWriter:
         check_name("kind", kind)
         id = existing_id(id)
         newer = None if version is None else {id: check_version(version)}
-        only = None if if_seq is None else {id: if_seq}
+        only = None if check_seq(if_seq) is None else {id: if_seq}
         self._tables.check_writable(kind)
         return self._store.changes.delete(self._tenant, kind, [id], conn, only, newer)[0]
 
