@@ -430,7 +430,7 @@ def run(name: str, *args: str, **options: Any) -> str:
 
 def test_the_commands_are_those_of_evervec() -> None:
     articles("tea", "coffee")
-    assert "2 embedded, 0 failed" in run("evervec_worker", "--drain")
+    assert "2 jobs done, 0 failed" in run("evervec_worker", "--drain")
     assert "django_blog_article as django_blog.article" in run("evervec_status")
     assert '"pending": 0' in run("evervec_status", as_json=True)
     assert "exactly the latest version" in run("evervec_verify")
