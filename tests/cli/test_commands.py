@@ -74,7 +74,7 @@ def test_a_drain_says_what_other_workers_hold(run: Run, tmp_path: Path) -> None:
     assert "1 job is in progress in other processes" in run("worker", "--drain").stdout
     assert "no lease has expired" in run("recover").stdout
     assert "1 job recovered" in run("recover", "--older-than", "0s").stdout
-    assert "1 embedded" in run("worker", "--drain").stdout
+    assert "1 job done" in run("worker", "--drain").stdout
 
 
 def test_colours_can_be_switched_off(notes: Path, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_status_jobs_history_and_versions_show_what_happened(run: Run, notes: Pa
     assert len(jobs) == 3
     assert "pending" in run("job", str(jobs[0]["job_id"])).stdout
     run("cancel", str(jobs[0]["job_id"]))
-    assert "2 embedded, 0 failed, 0 waiting" in run("worker", "--drain").stdout
+    assert "2 jobs done, 0 failed, 0 waiting" in run("worker", "--drain").stdout
     assert json.loads(run("status", "--json").stdout)["stats"]["done"] == 2
     shown = json.loads(run("history", jobs[1]["kind"], jobs[1]["record_id"], "--json").stdout)
     assert [attempt["outcome"] for attempt in shown] == ["done"]
@@ -263,7 +263,7 @@ def test_a_drain_names_tables_that_are_not_followed(run: Run, tmp_path: Path) ->
     conn.close()
     said = run("worker", "--drain", code=1)
     assert "doc: docs lacks the trigger" in said.stderr
-    assert "0 embedded" in said.stdout
+    assert "0 jobs done" in said.stdout
     assert "doc" in json.loads(run("worker", "--drain", "--json", code=1).stdout)["tables"]
     run("attach", "--again")
     run("worker", "--drain")
@@ -289,7 +289,7 @@ def test_another_index_is_refused_until_the_store_is_reindexed(run: Run, notes: 
     shown = json.loads(run("reindex", "lancedb://vectors", "--json").stdout)
     assert shown["index"].endswith("/vectors")
     assert shown["waiting"] == 3
-    assert "3 embedded" in run("worker", "--drain").stdout
+    assert "3 job" in run("worker", "--drain").stdout
     assert "exactly the latest version" in run("verify").stdout
 
 
@@ -302,7 +302,7 @@ def test_a_repair_that_has_to_wait_is_not_done(run: Run, notes: Path, tmp_path: 
     assert "3 repaired; after that:\n0 records checked\n3 not checked" in shown
     assert "embedding is paused" in shown
     assert "exactly the latest" not in shown
-    assert "3 embedded" in run("worker", "--drain").stdout
+    assert "3 job" in run("worker", "--drain").stdout
     run("verify")
 
 
@@ -321,18 +321,18 @@ def test_alerts_that_last_are_shown_by_status_and_doctor(run: Run, tmp_path: Pat
 def test_the_queue_can_be_paused_retried_recovered_and_purged(run: Run, notes: Path) -> None:
     run("add", "note", "notes", "--no-embed")
     run("pause")
-    assert "0 embedded" in run("worker", "--drain").stdout
+    assert "0 job" in run("worker", "--drain").stdout
     assert "paused" in run("status").stdout
     assert "still paused" in run("--tenant", "default", "resume").stdout
     run("resume")
     run("--tenant", "default", "pause")
-    assert "0 embedded" in run("worker", "--drain").stdout
+    assert "0 job" in run("worker", "--drain").stdout
     assert "evervec --tenant default resume" in run("status").stdout
     assert "evervec --tenant default resume" in run("doctor").stdout
     assert "paused" not in run("--tenant", "other", "status").stdout
     assert "defautl was not paused" in run("--tenant", "defautl", "resume").stdout
     assert "resumed" in run("--tenant", "default", "resume").stdout
-    assert "3 embedded" in run("worker", "--drain").stdout
+    assert "3 job" in run("worker", "--drain").stdout
     assert "0 jobs will be retried" in run("retry", "--all").stdout
     assert "0 jobs recovered" in run("recover").stdout
     assert "3 jobs purged" in run("purge", "--done", "--older-than", "0s").stdout
@@ -481,7 +481,7 @@ def test_an_application_lends_its_own_store_and_kinds(run: Run, tmp_path: Path) 
         "ev.register(evervec.Kind('row', load=lambda id: f'row {id} of the table'))\n"
         "ev.queue.enqueue('row', 7)\n"
     )
-    assert "1 embedded" in run("--app", "myapp:ev", "worker", "--drain").stdout
+    assert "1 job done" in run("--app", "myapp:ev", "worker", "--drain").stdout
     assert "row 7 of the table" in run("--store", "mine.db", "get", "row", "7").stdout
 
 
@@ -540,14 +540,32 @@ def test_status_shows_a_provider_that_is_away_and_what_was_spent(run: Run, tmp_p
     assert (gate["state"], gate["reason"]) == ("outage", "no route to host")
 
 
+def test_a_wrong_attempt_to_attach_leaves_a_database_without_a_store(
+    run: Run, tmp_path: Path
+) -> None:
+    app = sqlite3.connect(tmp_path / "app.db", isolation_level=None)
+    app.execute("create table articles (id integer primary key, title text)")
+    said = run("--store", "app.db", "attach", "articles", "--text", "words", code=2).stderr
+    assert "has no column 'words'" in said
+    assert app.execute("select name from sqlite_schema").fetchall() == [("articles",)]
+    app.close()
+
+
 def test_a_table_is_attached_followed_and_detached(run: Run, tmp_path: Path) -> None:
     app = sqlite3.connect(tmp_path / "evervec.db", isolation_level=None)
     app.execute("create table articles (id integer primary key, title text, body text)")
     app.execute("insert into articles values (1, 'Tea', 'grows on hills')")
     assert "create trigger" in run("attach", "articles", "--text", "body", "--dry-run").stdout
     said = run("attach", "articles", "--text", "title", "--text", "body").stdout
-    assert "attached as articles; it has about 1 rows" in said
+    assert "attached as articles; it has about 1 row" in said
+    assert "No worker is running; rows of attached tables wait." in run("status").stdout
+    assert "no row of the attached tables is embedded yet" in run("search", "tea").stdout
     app.execute("insert into articles values (2, 'Coffee', 'likes shade')")
+    run("worker", "--drain")
+    app.execute("delete from articles where id = 1")
+    assert "All 2 records are searchable" not in (said := run("status").stdout)
+    assert "Rows of attached tables wait." in said
+    app.execute("insert into articles values (1, 'Tea', 'grows on hills')")
     run("worker", "--drain")
     assert json.loads(run("search", "shade", "-k", "1", "--json").stdout)["hits"][0]["id"] == "2"
     told = run("status").stdout
@@ -555,7 +573,7 @@ def test_a_table_is_attached_followed_and_detached(run: Run, tmp_path: Path) -> 
     app.execute("alter table articles rename column body to words")
     assert "no longer has the column body" in run("status").stdout
     assert "no longer has the column body" in run("doctor", code=1).stdout
-    assert "2 records are deleted" in run("detach", "articles").stdout
+    assert "2 records deleted" in run("detach", "articles").stdout
     assert "is not attached" in run("detach", "articles", code=2).stderr
     app.close()
 
@@ -647,7 +665,7 @@ def test_a_dry_run_and_a_failed_first_command_leave_nothing_behind(
     before, there = (tmp_path / "app.db").read_bytes(), set(tmp_path.iterdir())
     shown = run("--store", "app.db", "attach", "docs", "--text", "body", "--dry-run").stdout
     assert shown.count("create trigger") == 3
-    assert "docs as docs: 1 records, about 1 chunks and 7 tokens" in shown
+    assert "docs as docs: 1 record, about 1 chunk and 7 tokens" in shown
     assert (tmp_path / "app.db").read_bytes() == before
     run("--store", "new.db", "attach", "docs", "--text", "body", "--dry-run", code=1)
     run("--store", "new.db", "add", "note", "missing.txt", code=2)

@@ -430,7 +430,7 @@ def run(name: str, *args: str, **options: Any) -> str:
 
 def test_the_commands_are_those_of_evervec() -> None:
     articles("tea", "coffee")
-    assert "2 embedded, 0 failed" in run("evervec_worker", "--drain")
+    assert "2 jobs done, 0 failed" in run("evervec_worker", "--drain")
     assert "django_blog_article as django_blog.article" in run("evervec_status")
     assert '"pending": 0' in run("evervec_status", as_json=True)
     assert "exactly the latest version" in run("evervec_verify")
@@ -510,14 +510,14 @@ def test_a_separate_store_is_filled_by_sync(tmp_path: Path) -> None:
     with override_settings(EVERVEC={"EMBEDDER": "hashing", "STORE": place}):
         tea, _ = articles("tea", "coffee")
         assert "django_blog.Article: 2 rows, 0 deleted" in run("evervec_sync")
-        assert "2 embedded" in run("evervec_worker", drain=True)
+        assert "2 jobs done" in run("evervec_worker", drain=True)
         assert titles(Article.evervec.search("tea", k=1)) == ["tea"]
         Article.objects.filter(title="coffee").update(title="cocoa")
         tea.delete()
         assert "django_blog.Article: 1 rows, 1 deleted" in run("evervec_sync")
         run("evervec_worker", drain=True)
         run("evervec_sync")
-        assert "0 embedded" in run("evervec_worker", drain=True)  # nothing had changed
+        assert "0 jobs done" in run("evervec_worker", drain=True)  # nothing had changed
         assert titles(Article.evervec.search("cocoa")) == ["cocoa"]
         # triggers would log changes that no worker reads
         assert "Detached django_blog.article" in run("migrate")

@@ -202,11 +202,15 @@ def _listed(assistant: Assistant, **asked: Any) -> list[tuple[str, str]]:
 
 def test_a_search_takes_a_filter_a_kind_and_a_least_relevance(working: Evervec) -> None:
     with connected(server_of(working)) as assistant:
+        assert assistant.call("search", query="tea")["note"] == "there are no records yet"
         for year in (2019, 2021):
             assistant.call("remember", text="tea", id=str(year), metadata={"year": year})
         found = assistant.call("search", query="tea", filter={"year": {"gte": 2020}})
         assert [hit["id"] for hit in found["hits"]] == ["2021"]
-        assert assistant.call("search", query="tea", kind="task")["note"].startswith("nothing fits")
+        unknown = assistant.call("search", query="tea", kind="task")
+        assert unknown["note"] == "there are no records of this kind; there are note"
+        far = assistant.call("search", query="stone", filter={"year": 1})
+        assert far["note"].startswith("nothing fits")
         assert len(assistant.call("search", query="tea", k=1)["hits"]) == 1
         assert assistant.call("search", query="stone", min_relevance=0.99)["hits"] == []
         assert "year" in assistant.complaint("search", query="tea", filter={"year": {"like": 1}})
@@ -264,8 +268,8 @@ def test_each_tool_says_what_it_takes_gives_and_does(ev: Evervec, mode: str) -> 
 @pytest.mark.parametrize(
     ("tool", "asked", "why"),
     [
-        ("search", {}, "query: Field required"),
-        ("search", {"query": "x", "qeury": "y"}, "qeury: Extra inputs"),
+        ("search", {}, "query: missing argument"),
+        ("search", {"query": "x", "qeury": "y"}, "qeury: unknown argument"),
         ("search", {"query": "x", "k": 10**30}, "k: "),
         ("search", {"query": ""}, "query: "),
         ("search", {"query": "x" * 10_001}, "query: "),
@@ -276,9 +280,9 @@ def test_each_tool_says_what_it_takes_gives_and_does(ev: Evervec, mode: str) -> 
         ("remember", {"text": "x", "wait": 1e9}, "wait: "),
         ("remember", {"text": "   "}, "text"),
         ("remember", {"text": "x", "metadata": {"a\0": 1}}, "metadata"),
-        ("get", {"kind": "note"}, "id: Field required"),
+        ("get", {"kind": "note"}, "id: missing argument"),
         ("get", {"kind": "note", "id": "x", "offset": -1}, "offset: "),
-        ("list", {"after": {"kind": "note"}}, "after.id: Field required"),
+        ("list", {"after": {"kind": "note"}}, "after.id: missing argument"),
         ("list", {"limit": 0}, "limit: "),
         ("forget", {"kind": "", "id": "x"}, "kind: "),
     ],

@@ -19,6 +19,7 @@ from evervec.cli.output import (
 from evervec.cli.processing import process_all
 from evervec.model.findings import FAULTS, QUICK
 from evervec.model.verification import records_to_check, repair_target
+from evervec.model.wording import counted
 
 if TYPE_CHECKING:
     from evervec.model.findings import VerifyReport
@@ -121,7 +122,7 @@ def _facts(report: VerifyReport) -> dict[str, Any]:
 
 
 def _show_report(report: VerifyReport) -> None:
-    say(f"{report.checked} records checked")
+    say(f"{counted(report.checked, 'record')} checked")
     for name, count in report.faults.items():
         say(f"{count} {name}")
     for trouble in report.troubles:

@@ -55,7 +55,9 @@ def job(where: Where, job_id: int, shows_content: bool, as_json: bool) -> None:
         events = ev.queue.timeline(job_id)
         content = ev.queue.peek(job_id) if shows_content else None
     if found is None:
-        raise EvervecError(f"job {job_id} does not exist")
+        raise EvervecError(
+            f"job {job_id} does not exist (any more): `evervec jobs` lists those that do"
+        )
     if as_json:
         print_json(
             facts(found) | {"timeline": events} | ({"content": content} if shows_content else {})

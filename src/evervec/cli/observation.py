@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile
+
 import click
 
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.durations import read_time
 from evervec.cli.output import show, show_list
 from evervec.errors import InvalidArgument
+from evervec.model.history import HistoryPoint
 
 
 @command("history", "evervec history --since 1d --step 1h")
@@ -31,12 +34,18 @@ def history(where: Where, kind: str | None, id: str | None, since: str | None, s
         points = ev.history(
             read_time(since) if since else None, read_time(step) if step else None, kind
         )
-    show_list(as_json, points, "no history yet", {
+    if not as_json:  # a table begins with the first line that says something
+        points = list(dropwhile(_is_empty, points))
+    show_list(as_json, points, "nothing happened in this time", {
         "from": lambda p: f"{p.at:%m-%d %H:%M}", "done": "done", "failed": "failed",
         "retried": "retried", "embedded": "chunks_embedded", "reused": "chunks_reused",
         "tokens": "tokens", "money": lambda p: f"{p.money:.4f}" if p.money else None,
         "waiting": "depth", "p50 s": "freshness_p50", "p99 s": "freshness_p99",
     })  # fmt: skip
+
+
+def _is_empty(point: HistoryPoint) -> bool:
+    return not (point.done or point.failed or point.retried or point.depth)
 
 
 def _show_attempts(where: Where, kind: str, id: str, as_json: bool) -> None:

@@ -29,7 +29,7 @@ from evervec.cli.processing import process_all, say_what_others_hold
 from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 from evervec.model.history import sum_points
-from evervec.model.wording import duration
+from evervec.model.wording import counted, duration
 from evervec.runtime.garbage import keep_what_is_loaded
 from evervec.runtime.packages import install_command
 from evervec.runtime.threads import handling_signals
@@ -161,7 +161,9 @@ def _show_status(ev: Evervec) -> None:
         say(styled(f"alert      {alert.text}", "red") + f"  (for {since})")
     for version in ev.versions(all_tenants=True):
         name = version.name or "(no model yet)"
-        say(f"vectors    {version.kind}: {version.items} records, {name}, {version.state}")
+        say(
+            f"vectors    {version.kind}: {counted(version.items, 'record')}, {name}, {version.state}"
+        )
     for worker in ev.workers():
         say(
             f"worker     {worker.worker}{' (paused)' * worker.paused}: last seen {ago(worker.seen_at)}, "
@@ -243,6 +245,8 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
                 narrated(ev, each_minute=sys.stderr.isatty()),
                 running.stopped_by_signals(),
             ):
+                for kind, trouble in ev.attachments.alarms():
+                    say(styled(f"{kind}: {trouble}", "red"), err=True)
                 say(
                     f"working on {ev.store.url} with {ev.embedder.name}; stop with Ctrl-C", err=True
                 )
@@ -254,7 +258,9 @@ def worker(where: Where, drain: bool, concurrency: int | None, address: str | No
     if as_json:
         print_json({**facts(result), "tables": {table.kind: table.trouble for table in tables}})
     else:
-        say(f"{result.succeeded} embedded, {result.failed} failed, {stats.pending} waiting")
+        say(
+            f"{counted(result.succeeded, 'job')} done, {result.failed} failed, {stats.pending} waiting"
+        )
         for table in tables:
             say(styled(f"{table.kind}: {table.trouble}", "red"), err=True)
         say_what_others_hold(ev, stats.processing)

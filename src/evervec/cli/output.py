@@ -19,7 +19,7 @@ import click
 from evervec.model.records import Hit, Record
 from evervec.model.reports import Estimate, Stats
 from evervec.model.streams import StreamState
-from evervec.model.wording import duration
+from evervec.model.wording import counted, duration
 from evervec.telemetry.visible import visible_line, visible_text
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ def estimate_line(plan: Estimate) -> str:
     money = f", {plan.money:.4f}" if plan.money else ""
     took = "" if plan.seconds is None else f"; about {duration(plan.seconds)} of embedding"
     return (
-        f"{plan.records:,} records, about {plan.chunks:,} chunks and {plan.tokens:,} "
-        f"tokens{money}{took}, estimated from a sample"
+        f"{counted(plan.records, 'record')}, about {counted(plan.chunks, 'chunk')} and "
+        f"{counted(plan.tokens, 'token')}{money}{took}, estimated from a sample"
     )
 
 

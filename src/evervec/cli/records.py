@@ -181,9 +181,11 @@ def sync(where: Where, folder: str, kind: str | None, root: str | None, no_ignor
             return 1 if failed else 0
         try:
             with interrupted_by_signals() as stopped:
-                while not stopped.is_set():
+                scan(ev)
+                if not as_json:
+                    say(f"watching {folder}; stop with Ctrl-C", err=True)
+                while not stopped.wait(every):
                     scan(ev)
-                    stopped.wait(every)
             return 0
         except KeyboardInterrupt:  # what was saved is kept; the next sync goes on
             return 0

@@ -85,7 +85,11 @@ def search(where: Where, query: tuple[str, ...], k: int, kinds: tuple[str, ...],
         elif not hits and (unknown := unknown_kinds(ev.kinds(), kinds)):
             say(unknown)
         elif not hits and not ev.records(limit=1):
-            say("the store is empty: add records with `evervec add KIND FILES…`")
+            say(
+                "no row of the attached tables is embedded yet: run `evervec worker`"
+                if ev.attachments.waiting()
+                else "the store is empty: add records with `evervec add KIND FILES…`"
+            )
         elif not hits and (least is not None or nearest is not None):
             best = ev.search(
                 text, 1, kind=kinds or None, mode=mode, filter=read_filters(filters),

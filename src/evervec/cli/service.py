@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -98,6 +99,12 @@ def mcp(where: Where, url: str | None, key: str | None, read_only: bool, kinds: 
     inside = not read_only if workers is None else bool(workers)
     with _library(where, url, key, worker=inside, make=not read_only) as records:
         access = Access(records, not read_only, kinds or None)
+        if sys.stdin.isatty():
+            say(
+                "this is for an assistant, which starts it by itself: see `evervec mcp --help`; stop "
+                "with Ctrl-C",
+                err=True,
+            )
         session = StdioSession(make_server(lambda _: access, descriptions))
         session.wait()
     session.end()

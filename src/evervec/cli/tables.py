@@ -10,6 +10,7 @@ import click
 from evervec.cli.app import Where, command
 from evervec.cli.output import estimate_line, print_json, say, show, show_list, styled
 from evervec.errors import InvalidArgument, StoreError
+from evervec.model.wording import counted
 
 if TYPE_CHECKING:
     from evervec.tables.base import Attachment
@@ -62,25 +63,29 @@ def attach(where: Where, table: str | None, kind: str | None, key: tuple[str, ..
         raise click.UsageError(
             "name the columns to embed with --text (or use --again, if TABLE was attached before)"
         )
-    if dry_run and where.app is None:  # the store may not exist, and is not created
-        from evervec.facade.dry_run import plan_attachment
+    rows = None
+    if where.app is None:  # the database may have no store, and gets none for a wrong attempt
+        from evervec.facade.dry_run import check_attachment, plan_attachment
         from evervec.settings import Settings
         from evervec.tables.base import attachment
 
         wanted = attachment(table, **given, owner=where.tenant or "default")
         settings = Settings.load({})
-        embedder = where.embedder or "auto"
-        made = plan_attachment(where.store, wanted, settings, embedder, replace=replace)
-        rows = None
-    else:
+        if dry_run:
+            embedder = where.embedder or "auto"
+            made = plan_attachment(where.store, wanted, settings, embedder, replace=replace)
+        else:
+            check_attachment(where.store, wanted, settings, replace=replace)
+    if not dry_run or where.app is not None:
         with where.opened(make=True) as ev:
             made = ev.attach(table, **given, replace=replace, dry_run=dry_run)
             rows = ev.attachments.source.count(made) if ev.attachments.source else None
     if dry_run:
         show(as_json, _plan_facts(made), *_plan_lines(made))
     else:
+        count = "an unknown number of rows" if rows is None else f"about {counted(rows, 'row')}"
         facts = {"table": made.table, "kind": made.kind, "rows": rows, "sql": list(made.sql)}
-        attached = f"{table} is attached as {made.kind}; it has about {rows} rows"
+        attached = f"{table} is attached as {made.kind}; it has {count}"
         show(as_json, facts, attached, "`evervec worker` embeds them and keeps them in sync")
     return 0
 
@@ -158,7 +163,7 @@ def detach(where: Where, table: str, keep_records: bool, as_json: bool) -> None:
     with where.opened() as ev:
         gone = ev.detach(table, keep_records=keep_records)
     facts = {"table": table, "records": gone}
-    show(as_json, facts, f"{table} is detached; {gone} records are deleted")
+    show(as_json, facts, f"{table} is detached; {counted(gone, 'record')} deleted")
 
 
 @command("import-pgai", "evervec --store postgresql://localhost/app import-pgai --dry-run")

@@ -69,6 +69,7 @@ class Summary:
         self._workers = self._store.workers.all()
         self._paused_tenants = self._store.jobs.paused_tenants()
         self._shut = list(self._gates())
+        self._unread = not self._discreet and self._tables.waiting()
         self._noun = self._job_noun()
         found = [
             *self._providers(), *self._raised(), *self._unworked(), *self._attached(),
@@ -121,15 +122,17 @@ class Summary:
             who = f"{idle[0]} is" if len(idle) == 1 else f"{len(idle)} workers are"
             hint = f"resume with `evervec workers --resume {idle[0]}`"
             yield self._sentence("warn", "workers", f"{who} paused.", hint=hint)
-        if not self._backlog.pending or not all(w.paused for w in alive):
-            return
-        if not done_since(
-            self._store, _PUSH_SECONDS
-        ):  # in push mode, jobs are done without a worker
+        if self._is_unworked(alive):
             yield self._sentence(
                 "bad", "workers", f"No worker is running; {self._wait()}.",
                 hint="start one with `evervec worker`",
             )  # fmt: skip
+
+    def _is_unworked(self, alive: Sequence[WorkerState]) -> bool:
+        """Whether nobody does what waits; in push mode, jobs are done without a worker."""
+        if not (self._backlog.pending or self._unread) or not all(w.paused for w in alive):
+            return False
+        return not done_since(self._store, _PUSH_SECONDS)
 
     def _paused(self) -> Iterator[Sentence]:
         paused = self._paused_tenants
@@ -262,7 +265,8 @@ class Summary:
 
     def _waiting(self) -> Iterator[Sentence]:
         open_jobs = self._backlog.pending + self._backlog.processing
-        if open_jobs and any(self._is_alive(w) for w in self._workers):
+        alive = [w for w in self._workers if self._is_alive(w)]
+        if (open_jobs or self._unread) and (alive or not self._is_unworked(alive)):
             left = self._time_left(open_jobs) if open_jobs > _MANY else ""
             text = f"{_capital(self._wait(open_jobs))}{left}."
             yield self._sentence("info", "queue", text)
@@ -273,9 +277,10 @@ class Summary:
         else:
             records = self._store.tenants.usage(self._tenant).records
         if not records:
-            hint = "add one with `evervec add` or `ev.add`"
-            yield self._sentence("ok", "records", "There are no records yet.", hint=hint)
-        elif self._backlog == Backlog(0, 0, 0):
+            hint = None if self._unread else "add one with `evervec add` or `ev.add`"
+            level = "info" if self._unread else "ok"
+            yield self._sentence(level, "records", "There are no records yet.", hint=hint)
+        elif self._backlog == Backlog(0, 0, 0) and not self._unread:
             all_ = "The one record is" if records == 1 else f"All {records:,} records are"
             yield self._sentence("ok", "records", f"{all_} searchable.")
         else:
@@ -295,7 +300,9 @@ class Summary:
 
     def _wait(self, count: int | None = None) -> str:
         jobs = self._backlog.pending if count is None else count
-        return f"{self._count(jobs)} {_wait_verb(jobs)}" if jobs else "nothing waits"
+        rows = "rows of attached tables wait" if self._unread else ""
+        waiting = f"{self._count(jobs)} {_wait_verb(jobs)}" if jobs else ""
+        return " and ".join(filter(None, [waiting, rows])) or "nothing waits"
 
     def _sentence(
         self, level: str, topic: str, text: str, since: float | None = None, hint: str | None = None

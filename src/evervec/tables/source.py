@@ -61,6 +61,10 @@ class TableSource(AttachedTables[Found]):
         return len(logged)
 
     # rows that cannot be records
+    def waiting(self) -> bool:
+        """Whether changes or existing rows wait to become jobs."""
+        return self._exists(self.sql.any_changes) or self._exists(self.sql.any_unfinished)
+
     def set_aside(self, attachment: Attachment) -> Unfit | None:
         """An example of the rows that cannot be records, if any are known. Cheap as long as the
         last example still exists, or none is known."""

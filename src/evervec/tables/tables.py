@@ -183,6 +183,10 @@ class Tables:
         """Enqueue a slice of the rows that existed before."""
         return self.source.backfill(_FILLED_AT_ONCE, priority) if self.source else 0
 
+    def waiting(self) -> bool:
+        """Whether a worker has yet to read changes or existing rows of the tables."""
+        return self.source is not None and self.source.waiting()
+
     def attempt(self, step: Callable[..., int], *given: Any) -> int:
         """Run `follow` or `backfill` for a worker. A failure is kept as `failing` until the step
         succeeds, because it must not stop the work on other records."""

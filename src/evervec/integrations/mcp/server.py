@@ -210,5 +210,10 @@ def _sentences(error: ValidationError) -> str:
     """What is wrong with the arguments, without their values."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(
-        f"{'.'.join(str(step)[:80] for step in part['loc'])}: {part['msg']}" for part in found[:10]
+        f"{'.'.join(str(step)[:80] for step in part['loc'])}: "
+        f"{_IN_WORDS.get(part['type'], part['msg'])}"
+        for part in found[:10]
     )
+
+
+_IN_WORDS = {"extra_forbidden": "unknown argument", "missing": "missing argument"}

@@ -104,10 +104,24 @@ async def search(access: Access, asked: SearchIn) -> HitsOut:
         min_relevance=asked.min_relevance,
     )  # fmt: skip
     hits = [HitOut.of(hit) for hit in found]
+    if not hits and (missing := await _missing(access, kinds)):
+        return HitsOut(hits=[], via=found.via, note=missing)
     notes = [clipped_note(*hits) if hits else "nothing fits"]
     if found.via == "text":
         notes.append("only words could be compared, not meaning")
     return HitsOut(hits=hits, via=found.via, note="; ".join(filter(None, notes)) or None)
+
+
+async def _missing(access: Access, kinds: tuple[str, ...] | None) -> str | None:
+    """What to say if there are no records to search."""
+    counts, _ = await access.records.counts(kinds, _MOST_KINDS)
+    if any(counts.values()):
+        return None
+    if kinds is None or kinds == access.kinds:
+        return "there are no records yet"
+    others, _ = await access.records.counts(access.kinds, _MOST_KINDS)
+    known = [kind for kind, count in others.items() if count]
+    return f"there are no records of this kind; there are {', '.join(known) or 'none of others'}"
 
 
 async def remember(access: Access, asked: RememberIn) -> RememberedOut:
