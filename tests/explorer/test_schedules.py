@@ -107,3 +107,69 @@ def test_a_text_that_is_added_plainly_after_its_box_was_lost_is_seen_at_once() -
         restarts=True,
     )
     assert replay(scope, [("world", "power")]) == []
+
+
+def test_a_box_that_is_passed_on_after_a_switch_is_waited_for() -> None:
+    """A switch passes boxes on after it; until then the version that serves had nothing to do, and the
+    ticket of the box seemed settled."""
+    scope = Scope(
+        index="model",
+        actors={
+            "worker1": ("worker", 1, 1),
+            "worker2": ("worker", 1, 8),
+            "application": (
+                "application",
+                (("delete", "1"), ("boxed", "1", "D"), ("enqueue", "1")),
+            ),
+            "migrator": ("migrator", 2, False),
+        },
+        before=(("add", "1", "D"),),
+        faults=("pause",),
+        most_faults=0,
+        options={},
+        built=True,
+    )
+    schedule: list[Line] = [
+        ("worker1", 4),
+        ("application", 1),
+        ("worker1", 1),
+        ("application", 2),
+        ("worker1", 1),
+        ("worker2", 1),
+        ("worker1", 1),
+        ("worker2", 1),
+        ("worker1", 1),
+        ("worker2", 2),
+        ("worker1", 2),
+        ("application", 1),
+        ("worker2", 10),
+        ("migrator", 1),
+    ]
+    assert replay(scope, schedule) == []
+
+
+def test_a_version_without_an_opened_box_does_not_serve() -> None:
+    """The new version had indexed the old text beside the box, with a later number than the box had, so
+    it seemed to be up to date."""
+    scope = Scope(
+        index="own",
+        actors={
+            "worker1": ("worker", 1, 1),
+            "worker2": ("worker", 1, 1),
+            "application": ("application", (("boxed", "1", "C"), ("enqueue", "1"))),
+            "migrator": ("migrator", 3, True),
+        },
+        before=(("add", "1", "A"),),
+        faults=(),
+        options={},
+        built=True,
+    )
+    schedule: list[Line] = [
+        ("worker2", 2),
+        ("application", 2),
+        ("worker2", 1),
+        ("application", 1),
+        ("worker2", 7),
+        ("worker1", 1),
+    ]
+    assert replay(scope, schedule) == []

@@ -105,6 +105,8 @@ select r.tenant, r.kind, r.id, r.state, r.seq, r.born, j.status, j.finished_seq,
         from evervec_jobs as o
         where o.record = r.record and (o.op = 'load' or o.op = 'open' and o.box is not null))
            as to_appear,
+       (select max(coalesce(o.box_seq, o.seq)) from evervec_jobs as o
+        where o.record = r.record and o.op = 'open' and o.box is not null) as to_open,
        exists (select 1 from evervec_jobs as o
                where o.record = r.record and o.status in ('pending', 'processing')) as waits
 from listed rows($1 tenant text, kind text, id text) as k

@@ -18,6 +18,8 @@ class TicketState(NamedTuple):
     ledger_seq: int | None
     to_appear: int | None
     """the seq of a job, of any version, that opens a box or loads the record"""
+    to_open: int | None
+    """the seq of a box that waits, of any version"""
     waits: bool
     """a job of any version is pending or processing"""
 
@@ -34,7 +36,8 @@ def end_of(ticket: Ticket, row: TicketState | None) -> Status | None:
     if row is None or not row.has(ticket):
         return None
     done = max(row.finished_seq or 0, row.ledger_seq or 0) >= ticket.seq
-    if done and (row.seq >= ticket.seq or row.status == Status.DONE):
+    opened = (row.to_open or 0) < ticket.seq  # after a switch, boxes are passed on one after another
+    if done and (row.seq >= ticket.seq or (row.status == Status.DONE and opened)):
         return Status.DONE
     if row.status == Status.FAILED:
         return Status.FAILED
