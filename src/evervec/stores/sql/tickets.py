@@ -36,7 +36,8 @@ def end_of(ticket: Ticket, row: TicketState | None) -> Status | None:
     if row is None or not row.has(ticket):
         return None
     done = max(row.finished_seq or 0, row.ledger_seq or 0) >= ticket.seq
-    opened = (row.to_open or 0) < ticket.seq  # after a switch, boxes are passed on one after another
+    # after a switch, boxes are passed on one after another
+    opened = (row.to_open or 0) < ticket.seq
     if done and (row.seq >= ticket.seq or (row.status == Status.DONE and opened)):
         return Status.DONE
     if row.status == Status.FAILED:
