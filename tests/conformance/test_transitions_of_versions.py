@@ -70,7 +70,8 @@ def moved(job: JobState | None) -> JobState | None:
 
 def pairs_of_debts() -> list[Jobs]:
     some = [None, *few("pending", "held", "done", "failed")]
-    return list(product(some, some))
+    reading = [job for job in few("pending") if job.op in (Op.OPEN, Op.LOAD)]
+    return [*product(some, some), *_older_and_newer(product(reading, reading))]
 
 
 def pairs_of_boxes() -> list[Jobs]:

@@ -106,7 +106,9 @@ def asked_again(before: Before, work: Work) -> JobState:
 
 
 def owed(job: JobState | None) -> list[Work]:
-    return [Work(job.op, BOX if job.boxed else None)] if job is not None and job.reads else []
+    if job is None or not job.reads:
+        return []
+    return [Work(job.op, BOX if job.boxed else None, job.seq)]
 
 
 def enqueued(before: Before, *, loaded: bool, owing: bool = True) -> JobState:

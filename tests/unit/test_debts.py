@@ -18,6 +18,8 @@ NEWEST_ROW = Work(Op.LOAD, None, 9)
     [
         ([BOX], BOX),
         ([ROW], ROW),
+        ([BOX, ROW], ROW),
+        ([ROW, BOX], ROW),
         ([BOX, OLDER_ROW], ROW),
         ([OLDER_ROW, BOX], ROW),
         ([BOX, BOX], BOX),
