@@ -124,21 +124,20 @@ class Jobs(jobs.Jobs):
     def purge_ended(self, before: float, limit: int = 1000) -> tuple[int, int]:
         """Most attempts are in the rows of their jobs. A small table is walked in one sweep, a
         large one in about an hour of sweeps; partitions take turns."""
-        jobs = attempts = 0
+        jobs = attempts = gone = 0
         for leaf, *which in self._old("evervec.jobs", SQL.old_job, before, limit // _JOBS_IN_BLOCK):
             query = SQL.purge_old_jobs.replace("{leaf}", leaf)
             with self.db.writing(durable=False) as conn:
-                gone, tried = conn.execute(query, (*which, before)).fetchone()
-            jobs, attempts = jobs + gone, attempts + tried
+                ended, tried = conn.execute(query, (*which, before)).fetchone()
+            jobs, attempts = jobs + ended, attempts + tried
             if jobs * 2 >= limit:
                 break
         share = limit // _ATTEMPTS_IN_BLOCK
         for leaf, *which in self._old("evervec.attempts", SQL.old_attempt, before, share):
-            gone = self.write(SQL.purge_old_attempts.replace("{leaf}", leaf), *which, before)
-            attempts += gone
-            if gone:
+            gone += self.write(SQL.purge_old_attempts.replace("{leaf}", leaf), *which, before)
+            if gone * 2 >= limit:
                 break
-        return jobs, attempts
+        return jobs, attempts + gone
 
     def _leaves(self, table: str) -> list[str]:
         """The tables that hold the rows: another process may just have split it."""
