@@ -15,11 +15,12 @@ from evervec.embedders.hashing import HashingEmbedder
 from evervec.errors import InvalidArgument
 from evervec.runtime.threads import submit
 from evervec.settings import Settings
-from evervec.stores.postgres import partitions, word_counts
+from evervec.stores.postgres import partitions, schema, word_counts
 from evervec.stores.postgres.joined import JoinedStore
 from evervec.stores.postgres.word_counts import WordCounts
 from support import postgres
 from support.command import runner
+from support.next_schema import NextSchema, next_schema
 from support.processes import until
 
 TABLES = ["records", "jobs", "ledger", "attempts"]
@@ -219,6 +220,56 @@ def test_a_move_that_was_killed_leaves_a_store_that_works_and_is_continued(
         check(ev, url)
         fill(ev, 50, ("c",))
         check(ev, url)
+
+
+class Altered(NextSchema):
+    """The next schema, which also has something more of each record."""
+
+    def statements(self, number: int) -> Iterator[str]:
+        yield from super().statements(number)
+        if number == self.latest:
+            yield "alter table evervec.records add column made_up text default 'old'"
+            yield "create index records_made_up on evervec.records (made_up)"
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["after it was killed", "under way"])
+def test_an_upgrade_reaches_what_a_move_copies(
+    url: str, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    began: list[str] = []
+
+    def upgrade(which: str, done: int, size: int) -> None:
+        began.append(which)
+        if len(began) == 1:
+            if killed:
+                raise KeyboardInterrupt
+            open_upgraded()
+
+    def open_upgraded() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, "SCHEMA", Altered(**vars(next_schema("postgres"))))
+            opened(url).close()
+        assert postgres.execute(url, LEFT) == []
+        postgres.execute(url, "update evervec.records set made_up = 'new' where id = '3'")
+
+    with opened(url) as ev:
+        fill(ev, 10)
+        if killed:
+            with pytest.raises(KeyboardInterrupt):
+                ev.store.partition(4, upgrade)
+            open_upgraded()
+            ev.store.partition(4, quiet)
+        else:
+            ev.store.partition(4, upgrade)
+        assert began[0] == "records"
+        fill(ev, 12)
+        check(ev, url)
+    assert parts_of(url) == {4}
+    assert postgres.execute(url, LEFT) == []
+    query = "select id from evervec.records where made_up = 'new' order by tenant"
+    assert postgres.execute(url, query) == [("3",), ("3",)]
+    names = "select indexname::text from pg_indexes where indexname = 'records_made_up'"
+    assert postgres.execute(url, names) == [("records_made_up",)]
 
 
 def test_a_move_waits_for_a_locked_row_and_nobody_waits_for_the_move(url: str) -> None:

@@ -80,6 +80,13 @@ def split_new(conn: Any, parts: int) -> None:
     conn.execute("select set_config('search_path', $1, true)", (path,))
 
 
+def drop_copies(conn: Any) -> None:
+    """Drop what unfinished moves have copied, in the caller's transaction: before an upgrade, whose
+    changes would not reach the copies. A process that is moving a table begins with it again."""
+    for table in _begun(conn):
+        _drop_copy(conn, table)
+
+
 class Partitioner:
     """Splits the tables of a store in use."""
 
@@ -100,13 +107,14 @@ class Partitioner:
             for table in _begun(conn) - {split.table for split in splits}:
                 _forget(conn, table)  # it was dropped with its version
             for split in splits:
-                if _parts_of(conn, split.table) == 0:
+                while _parts_of(conn, split.table) == 0:
                     try:
                         _Move(conn, split, parts, progress).run()
-                    except psycopg.errors.UndefinedTable:  # dropped with its version
-                        if _parts_of(conn, split.table) is not None:
+                    except psycopg.errors.UndefinedTable:
+                        both = split.table, f"{split.table}_next"
+                        if all(_parts_of(conn, table) is not None for table in both):
                             raise
-                        _forget(conn, split.table)
+                        _forget(conn, split.table)  # dropped with its version, or by an upgrade
                     else:
                         moved.append(split.table)
         return moved
@@ -137,7 +145,7 @@ def _splits(conn: Session) -> Iterator[_Split]:
             yield _Split(table, ("record", "hash"), ("record",))
 
 
-def _begun(conn: Session) -> set[str]:
+def _begun(conn: Any) -> set[str]:
     tables = (table for (table,) in conn.execute(SQL.tables))
     return {t.removesuffix("_next") for t in tables if t.endswith("_next")}
 
@@ -155,11 +163,15 @@ def _next_name(index: str, table: str) -> str:
 def _forget(conn: Session, table: str) -> None:
     def forget() -> None:
         with _transaction(conn, _SWAP_MS):
-            conn.execute(f"drop function if exists evervec.mirror_{table}() cascade")
-            conn.execute(f"drop table if exists evervec.{table}_next")
-            conn.execute(SQL.forget_copied, (table,))
+            _drop_copy(conn, table)
 
     _again(forget, _LONG_REST)
+
+
+def _drop_copy(conn: Any, table: str) -> None:
+    conn.execute(f"drop function if exists evervec.mirror_{table}() cascade")
+    conn.execute(f"drop table if exists evervec.{table}_next")
+    conn.execute(SQL.forget_copied, (table,))
 
 
 class _Move:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from evervec.stores.postgres.connections import Connections, Session
-from evervec.stores.postgres.partitions import split_new
+from evervec.stores.postgres.partitions import drop_copies, split_new
 from evervec.stores.sql.schema import Schema
 
 _FILES = (
@@ -40,9 +40,10 @@ def upgrade(db: Connections, parts: int) -> None:
 
 
 def _prepare(conn: Session) -> None:
-    """Keep other processes from doing the same. An existing schema needs no privilege to create
-    one."""
+    """Keep other processes from doing the same, and moves into partitions from copying what is about
+    to change. An existing schema needs no privilege to create one."""
     conn.execute("select pg_advisory_xact_lock($1)", (_LOCK,))
     there = "select 1 from pg_namespace where nspname = 'evervec'"
     if conn.execute(there).fetchone() is None:
         conn.execute("create schema evervec")
+    drop_copies(conn)
