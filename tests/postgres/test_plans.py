@@ -1,12 +1,15 @@
 """Each hot statement finds its rows by an index, whatever the planner knows of the tables."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import evervec
 from evervec import Status
+from evervec.embedders.hashing import HashingEmbedder
 from evervec.indexes.pgvector.table import SQL as INDEX
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Session
@@ -144,9 +147,24 @@ $$
 
 @pytest.fixture
 def filled(filled_world: World) -> PostgresStore:
-    world = filled_world
-    assert isinstance(world.ev.store, PostgresStore)
-    with world.ev.store.db.writing(durable=False) as conn:
+    assert isinstance(filled_world.ev.store, PostgresStore)
+    return _unmeasured(filled_world.ev.store)
+
+
+@pytest.fixture(scope="module")
+def split() -> Iterator[PostgresStore]:
+    """A store in partitions."""
+    url = postgres.DATABASES.create()
+    with evervec.open(url, embedder=HashingEmbedder(), listen=False, postgres_partitions=4) as ev:
+        add_all(ev, KIND, *(f"alpha {n}" for n in range(300)))
+        ev.process_all()
+        list(ev.add_many(KIND, ({"id": n, "text": f"beta {n}"} for n in range(100))))
+        assert isinstance(ev.store, PostgresStore)
+        yield _unmeasured(ev.store)
+
+
+def _unmeasured(store: PostgresStore) -> PostgresStore:
+    with store.db.writing(durable=False) as conn:
         # of a table that it knows to be small the planner rightly reads all
         conn.execute(
             "delete from pg_statistic where starelid in "
@@ -156,29 +174,67 @@ def filled(filled_world: World) -> PostgresStore:
             "update pg_class set relpages = 0, reltuples = -1 "
             "where relnamespace = 'evervec'::regnamespace and relkind = 'r'"
         )
-    return world.ev.store
+    return store
 
 
 @pytest.mark.parametrize("name", WRITES)
 def test_a_statement_that_writes_walks_no_table(filled: PostgresStore, name: str) -> None:
-    query, values = WRITES[name]
-    anything = ", ".join(["null"] * len(values))
-    with filled.db.writing(durable=False) as conn:
-        ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
-        conn.execute(f"prepare checked as {query}")
-        checked = f"explain (format json) execute checked ({anything})"
-        ((plan_for_all,),) = conn.execute(checked).fetchall()
-        conn.execute("deallocate checked")
+    plan, plan_for_all = _plans_of_write(filled, name)
     assert _walked(plan) == _walked(plan_for_all) == []
 
 
 @pytest.mark.parametrize("name", READS)
 def test_a_query_walks_no_table(filled: PostgresStore, name: str) -> None:
+    assert _walked(_plan_of_query(filled, name)) == []
+
+
+def test_no_statement_walks_a_partition(split: PostgresStore) -> None:
+    walked = {name: list(map(_walked, _plans_of_write(split, name))) for name in WRITES} | {
+        name: [_walked(_plan_of_query(split, name))] for name in READS
+    }
+    assert {name: tables for name, tables in walked.items() if any(tables)} == {}
+
+
+def test_what_names_one_record_reads_one_partition(split: PostgresStore) -> None:
+    (version,) = (c.version for c in split.versions.collections())
+    with split.db.reading() as conn:
+        (record,) = conn.execute("select record from evervec.records where id = '1'").fetchone()
+    points = f"points_{version}"
+    asked: list[tuple[str, tuple[Any, ...], set[str]]] = [
+        (*READS["record"], {"records", "ledger"}),
+        (*READS["history"], {"records", "attempts", "jobs"}),
+        (*READS["serving_job"], {"records", "jobs"}),
+        (SQL.latest_attempts, (record, 1, 1.0, 100), {"attempts", "jobs"}),
+        (SQL.owed, ([record],), {"jobs"}),
+        (INDEX.present.replace("{points}", f"evervec.{points}"), ([record],), {points}),
+    ]
+    for query, values, tables in asked:
+        with split.db.snapshot() as conn:
+            ((plan,),) = conn.execute(f"explain (analyze, format json) {query}", values).fetchall()
+        scanned = [node for node in _nodes(plan) if node.get("Actual Loops")]
+        read = {node.get("Relation Name", "") for node in scanned} - {"", "versions"}
+        assert sorted(map(_whole, read)) == sorted(tables), query
+
+
+def _plans_of_write(store: PostgresStore, name: str) -> tuple[Any, Any]:
+    """For these values, and for any."""
+    query, values = WRITES[name]
+    anything = ", ".join(["null"] * len(values))
+    with store.db.writing(durable=False) as conn:
+        ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
+        conn.execute(f"prepare checked as {query}")
+        checked = f"explain (format json) execute checked ({anything})"
+        ((plan_for_all,),) = conn.execute(checked).fetchall()
+        conn.execute("deallocate checked")
+    return plan, plan_for_all
+
+
+def _plan_of_query(store: PostgresStore, name: str) -> Any:
     query, values = READS[name]
-    with filled.db.snapshot() as conn:
+    with store.db.snapshot() as conn:
         conn.execute("set local enable_seqscan = off")  # in small tables it would be right to
         ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
-    assert _walked(plan) == []
+    return plan
 
 
 def test_jobs_that_wait_are_listed_in_their_order_and_none_is_sorted(
@@ -218,21 +274,28 @@ def test_full_text_is_found_by_its_index(filled_world: World, filled: PostgresSt
 
 
 def _walked(plan: Any) -> list[str]:
-    """Tables that a plan reads from end to end."""
-    found: list[str] = []
+    """Tables, or their partitions, that a plan reads from end to end."""
+    return [
+        name
+        for node in _nodes(plan)
+        if (name := node.get("Relation Name", "")) and _whole(name) in BIG and _all_of_it(node)
+    ]
 
-    def visit(node: Any) -> None:
-        if isinstance(node, list):
-            for part in node:
-                visit(part)
-        elif isinstance(node, dict):
-            if node.get("Relation Name") in BIG and _all_of_it(node):
-                found.append(node["Relation Name"])
-            for part in node.values():
-                visit(part)
 
-    visit(plan)
-    return found
+def _whole(part: str) -> str:
+    """The table of a partition."""
+    return re.sub(r"_[0-9]$", "", part)
+
+
+def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(plan, list):
+        for part in plan:
+            yield from _nodes(part)
+    elif isinstance(plan, dict):
+        if "Node Type" in plan:
+            yield plan
+        for part in plan.values():
+            yield from _nodes(part)
 
 
 def _all_of_it(node: dict[str, Any]) -> bool:
