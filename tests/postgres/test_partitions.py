@@ -12,7 +12,7 @@ import pytest
 import evervec
 from evervec import Evervec
 from evervec.embedders.hashing import HashingEmbedder
-from evervec.errors import InvalidArgument
+from evervec.errors import InvalidArgument, StoreError
 from evervec.runtime.threads import submit
 from evervec.settings import Settings
 from evervec.stores.postgres import partitions, schema, word_counts
@@ -125,6 +125,12 @@ def test_a_store_is_made_with_partitions_in_a_transaction_of_the_caller(url: str
 def test_too_few_locks_for_many_partitions_are_told(url: str) -> None:
     with opened(url, postgres_partitions=8) as ev:
         assert "max_locks_per_transaction" in (ev.store.check() or "")
+        store: Any = ev.store
+        with (
+            pytest.raises(StoreError, match="no locks left"),
+            store.db.explained(),
+        ):
+            raise psycopg.errors.OutOfMemory("out of shared memory")
 
 
 def test_old_rows_leave_every_partition(url: str) -> None:

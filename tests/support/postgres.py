@@ -247,7 +247,8 @@ where pronamespace = 'evervec'::regnamespace and proname like 'attached\\_%'
 union all
 select 'truncate {{}}', 'evervec', relname from pg_class
 where relnamespace = 'evervec'::regnamespace and relname in {_TABLES}
-and pg_relation_size(oid) > 256 * 1024
+and (pg_relation_size(oid) > 256 * 1024 or exists (
+    select 1 from pg_inherits where inhparent = oid and pg_relation_size(inhrelid) > 64 * 1024))
 """
 """What tests made, and tables in which they left much, be it dead: to delete it runs triggers row
 by row, for seconds, and the next tests would read past the rest."""

@@ -261,6 +261,8 @@ _EXPLANATIONS: dict[type[Exception], str] = {
     "writable again",
     errors.DiskFull: "the disk of {name} is full; nothing was written, and saved records are safe: "
     "free some space",
+    errors.OutOfMemory: "the server of {name} has no memory or no locks left; nothing was written: raise "
+    "max_locks_per_transaction, which many partitions need (see `evervec doctor`)",
     errors.InsufficientPrivilege: "the user of {name} lacks a privilege: it must own the schema "
     "evervec, or be allowed to create it",
     errors.UndefinedTable: _ELSEWHERE,
