@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 import pytest
 
-from evervec import InvalidTransition, Status, Ticket
+from evervec import InvalidTransition, JobFilter, Status, Ticket
+from support import postgres
 from support.places import somebody_waits
 from support.processes import until
 from support.world import DAY, KIND, World, assert_in_step, job_of, work
@@ -153,3 +155,25 @@ def test_a_delete_of_an_unknown_record_waits_for_its_insert_and_compares(
     assert not added.accepted
     work(ev)
     assert_in_step(ev, {"0": "another"})
+
+
+def test_a_bulk_change_that_meets_a_save_in_another_order_is_repeated(
+    world: World, url: str
+) -> None:
+    """PostgreSQL ends whichever of two finds the deadlock first."""
+    name = "alter database " + url.split("/")[3].split("?", maxsplit=1)[0]
+    postgres.execute(url, f"{name} set deadlock_timeout = '20ms'")
+    second = world.open()
+    postgres.execute(url, f"{name} reset deadlock_timeout")
+    lock = "select 1 from evervec.jobs where job_id = %s for update"
+    first, last = (second.add(KIND, text).job_id for text in ("alpha", "beta"))
+    with closing(world.connect()) as conn:
+        conn.execute("set deadlock_timeout = '1min'")
+        conn.execute(lock, (last,))
+
+        def meet() -> None:
+            conn.execute(lock, (first,))
+            conn.commit()
+
+        change = partial(second.queue.set_priority_where, JobFilter(kind=KIND), 7)
+        assert while_waiting(url, change, meet) == [2]

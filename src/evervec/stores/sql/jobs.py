@@ -15,6 +15,7 @@ from evervec.stores.base.jobs import MOST_COUNTED, Backlog
 from evervec.stores.notes import JOBLESS
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.job_writer import JobWriter
+from evervec.stores.sql.retries import retried
 from evervec.stores.sql.tenants import Tenants
 from evervec.stores.sql.tickets import TicketState, end_of
 
@@ -213,6 +214,7 @@ class Jobs(Part):
             conn.execute(self.sql.retry_one, (self.engine.moment(conn), job_id))
         self.engine.wake()
 
+    @retried
     def retry_failed(self, tenant: str | None, max_retries: int | None = None) -> int:
         with self.db.writing(durable=True) as conn:
             changed: int = conn.execute(

@@ -16,6 +16,7 @@ from evervec.queue.transitions import CANCELLED
 from evervec.stores.sql.engine import Connection, Engine, Part
 from evervec.stores.sql.job_rows import JobRow
 from evervec.stores.sql.jobs import Jobs
+from evervec.stores.sql.retries import retried
 
 _AT_ONCE = 500
 """jobs that one transaction changes"""
@@ -183,10 +184,16 @@ class Selection(Part):
         ids.sort()
         count = 0
         for start in range(0, len(ids), _AT_ONCE):
-            with self.db.writing(durable=True) as conn:
-                count += change(conn, self._jobs.locked_jobs(conn, ids[start : start + _AT_ONCE]))
+            count += self._change_some(change, ids[start : start + _AT_ONCE])
         self.engine.wake()
         return count
+
+    @retried
+    def _change_some(
+        self, change: Callable[[Connection, Sequence[Job]], int], ids: Sequence[int]
+    ) -> int:
+        with self.db.writing(durable=True) as conn:
+            return change(conn, self._jobs.locked_jobs(conn, ids))
 
 
 def _ago(now: float, seconds: Any) -> float | None:
