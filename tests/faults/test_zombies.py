@@ -93,8 +93,7 @@ def test_04_a_zombie_that_writes_an_index_apart_cannot_replace_the_newer_version
     zombie.go("applying")
     assert zombie.at("finished")["held"] == [False]
     assert contents(path)["points"] == before
-    zombie.terminate()
-    zombie.go("applying", times=10)
+    zombie.end("applying")
     assert zombie.exit_code() == 0
     settle(ev)  # it marked the record for another pass
     assert_true_to(ev, path, {"a": SECOND})
@@ -120,8 +119,7 @@ def test_05_a_zombie_cannot_bring_back_a_deleted_record(
     assert ev.get("note", "a") is None
     assert ev.search(FIRST) == []
     assert query(path, LIVE_POINTS) == [(0,)]
-    zombie.terminate()
-    zombie.go(point, times=10)
+    zombie.end(point)
     assert zombie.exit_code() == 0
     settle(ev)
     assert_true_to(ev, path, {})

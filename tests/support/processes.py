@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -121,6 +121,12 @@ class Child:
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
+
+    def end(self, point: str) -> None:
+        """Ask it to end, and let it go on where it pauses on its way; it may have ended before."""
+        self.terminate()
+        with suppress(BrokenPipeError):
+            self.go(point, times=10)
 
     def kill(self) -> None:
         """End it at once, and wait until it is gone."""
