@@ -16,7 +16,7 @@ import psycopg
 import evervec
 from benchmarks.made_up import DIMENSIONS, vectors
 from benchmarks.pgsize import _purged
-from benchmarks.postgres_server import database, execute, server
+from benchmarks.postgres_server import FILL, database, execute, server
 from benchmarks.rounds import Measured, percentiles, stopwatch
 from benchmarks.table import Line
 from evervec.indexes.pgvector import PgvectorIndex
@@ -27,18 +27,6 @@ from evervec.stores.postgres.connections import Session
 _PARTS = 16
 _BATCH = 500
 _AT_ONCE = 100_000
-_FILL = """
-with new as (
-    insert into evervec.records (record, tenant, kind, id, state, seq, born, weight, created_at,
-        updated_at, metadata, text)
-    select n, 'default', 'article', n::text, 'hidden', n, n, 1, 0, 0, '{{}}', ''
-    from generate_series({first}, {last}) as n)
-insert into evervec.jobs (job_id, record, version, tenant, op, status, priority, scheduled_for, seq,
-    max_attempts, created_at)
-select n, n, (select min(version) from evervec.versions), 'default', 'load', 'pending', 0,
-    evervec.now_seconds(), n, 10, 0
-from generate_series({first}, {last}) as n
-"""
 
 
 def run(*, quick: bool) -> Sequence[Line]:
@@ -96,7 +84,7 @@ def fill(place: str, records: int) -> None:
         first = 10_000
         while first < records:
             upto = min(first + _AT_ONCE, records)
-            conn.execute(_FILL.format(first=first + 1, last=upto).encode())
+            conn.execute(FILL.format(first=first + 1, last=upto).encode())
             first = upto
         conn.execute(f"alter sequence evervec.numbers restart with {records + 1}".encode())
         conn.execute("vacuum analyze evervec.jobs, evervec.records, evervec.ready")

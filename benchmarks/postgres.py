@@ -23,7 +23,7 @@ import evervec
 from benchmarks import postgres_peers as peers
 from benchmarks.made_up import NoCost, texts
 from benchmarks.postgres_peers import PROCESSOR, drained
-from benchmarks.postgres_server import database, server
+from benchmarks.postgres_server import FILL, database, server
 from benchmarks.processor import Spent, processor
 from benchmarks.rounds import Measured, percentiles, stopwatch, take_turns
 from benchmarks.table import Line, Target, at_least, at_most
@@ -174,18 +174,6 @@ def _bare_documents(url: str, made: list[str], embedder: NoCost) -> tuple[float,
     return watch.seconds, spent
 
 
-_FILL = """
-with new as (
-    insert into evervec.records (record, tenant, kind, id, state, seq, born, weight, created_at,
-        updated_at, metadata, text)
-    select n, 'default', 'article', n::text, 'hidden', n, n, 1, 0, 0, '{{}}', ''
-    from generate_series({first}, {last}) as n)
-insert into evervec.jobs (job_id, record, version, tenant, op, status, priority, scheduled_for, seq,
-    max_attempts, created_at)
-select n, n, (select min(version) from evervec.versions), 'default', 'load', 'pending', 0,
-    evervec.now_seconds(), n, 10, 0
-from generate_series({first}, {last}) as n
-"""
 _FINISH_ALL = """
 with gone as (delete from evervec.ready where job_id <= {last})
 update evervec.jobs set status = 'done', completed_at = 1, finished_seq = seq
@@ -203,7 +191,7 @@ def _flat(url: str, many: int) -> list[Line]:
 
             def fill(count: int) -> None:
                 nonlocal last
-                conn.execute(_FILL.format(first=last + 1, last=last + count).encode())
+                conn.execute(FILL.format(first=last + 1, last=last + count).encode())
                 last += count
 
             fill(1_000)

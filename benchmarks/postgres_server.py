@@ -12,6 +12,20 @@ from tempfile import gettempdir
 
 import psycopg
 
+FILL = """
+with new as (
+    insert into evervec.records (record, tenant, kind, id, state, seq, born, weight, created_at,
+        updated_at, metadata, text)
+    select n, 'default', 'article', n::text, 'hidden', n, n, 1, 0, 0, '{{}}', ''
+    from generate_series({first}, {last}) as n)
+insert into evervec.jobs (job_id, record, version, tenant, op, status, priority, scheduled_for, seq,
+    max_attempts, created_at)
+select n, n, (select min(version) from evervec.versions), 'default', 'load', 'pending', 0,
+    evervec.now_seconds(), n, 10, 0
+from generate_series({first}, {last}) as n
+"""
+"""writes records and jobs that wait to be loaded, in a store of one kind; to be formatted"""
+
 
 @contextmanager
 def server() -> Iterator[str]:
