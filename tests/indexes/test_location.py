@@ -123,10 +123,14 @@ def test_a_store_of_before_adopts_what_it_is_opened_with(tmp_path: Path, vectors
         assert INDEX.get(ev.store.shared) == Location(vectors)
 
 
-def test_workers_of_the_last_index_stop(tmp_path: Path, vectors: str) -> None:
+def test_workers_of_the_last_index_stop(
+    tmp_path: Path, vectors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_at(tmp_path) as old, open_at(tmp_path, "own", reindex=True) as new:
-        with pytest.raises(IndexMismatch, match="open the store again"):
-            old.process_all()
+        with monkeypatch.context() as patch:
+            patch.setattr(HashingEmbedder, "embed", _break_off)  # they embed nothing before
+            with pytest.raises(IndexMismatch, match="open the store again"):
+                old.process_all()
         new.process_all()
         assert new.verify().complete
 
