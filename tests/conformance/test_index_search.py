@@ -114,15 +114,17 @@ def test_fields_that_are_kept_ready_change_no_answer(world: World) -> None:
 def test_filters_see_new_metadata_at_once(world: World) -> None:
     """An index apart from the store sees it with the points; its hits are true even before."""
     world.ev.add(KIND, "alpha", id="1", metadata={"state": "draft"})
+    world.ev.add(KIND, "alpha and others", id="2", metadata={"state": "draft"})
     work(world.ev)
     world.ev.add(KIND, "alpha", id="1", metadata={"state": "final"})
-    assert world.ev.search("alpha", mode="semantic", filter={"state": "draft"}) == []
+    hits = world.ev.search("alpha", 1, mode="semantic", filter={"state": "draft"})
+    assert [hit.id for hit in hits] == ["2"]
     if not world.ev.index.shares_store:
         embedded = len(world.embedder.texts)
         work(world.ev)
         assert len(world.embedder.texts) == embedded, "metadata alone costs no embedding"
     assert nearest(world.ev, "alpha", filter={"state": "final"}) == ["1"]
-    assert nearest(world.ev, "alpha", filter={"state": "draft"}) == []
+    assert nearest(world.ev, "alpha", filter={"state": "draft"}) == ["2"]
 
 
 def test_what_is_held_in_memory_follows_every_change(world: World) -> None:
