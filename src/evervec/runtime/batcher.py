@@ -3,12 +3,16 @@
 A commit that is synced to disk takes milliseconds, whether it saves one record or a hundred. So
 tasks that ask meanwhile share the next call. There is no added delay: if no call is running,
 a call starts at once.
+
+A large item has a call to itself. Those that wait behind it may be many, and their items small: so
+they have the next calls, for three times as long as the large one took.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +25,8 @@ from evervec.runtime.loops import Outcome, outcome, resolve
 
 _PATIENCE = 1.0
 """seconds that `close` waits for a running call"""
+_SMALL_FIRST = 3
+"""times as long as a large item took, others have calls before the next large one"""
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -42,6 +48,7 @@ class Batcher(Generic[Asked, Answer]):
         outcome: Outcome = outcome,
         size_of: Callable[[Asked], int] = lambda _: 0,
         most_size: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`outcome`: how callers await their results. `size_of` and `most_size`: the items
         of a call are together no larger, but for one that is larger by itself."""
@@ -50,8 +57,9 @@ class Batcher(Generic[Asked, Answer]):
         self._most = most
         self._size_of = size_of
         self._most_size = most_size
-        self._was_large = False
-        """whether the last call was of a large item"""
+        self._clock = clock
+        self._owed = 0.0
+        """seconds of calls that small items have before the next large one"""
         self._waiting: dict[asyncio.Future[Answer], Asked] = {}
         self._under_way = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -78,12 +86,16 @@ class Batcher(Generic[Asked, Answer]):
         group = self._next()
         questions = [self._waiting.pop(answer) for answer in group]
 
+        is_large = bool(self._most_size) and self._size_of(questions[0]) > self._most_size
+
         def work() -> None:
+            began = self._clock()
             answers: Sequence[Answer | BaseException]
             try:
                 answers = self._do(questions)
             except BaseException as error:  # noqa: BLE001 - passed on; the thread serves later calls
                 answers = [error] * len(group)
+            self._count(is_large, self._clock() - began)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._answer, loop, group, answers)
 
@@ -91,18 +103,20 @@ class Batcher(Generic[Asked, Answer]):
         self._orders.put(work)
 
     def _next(self) -> list[asyncio.Future[Answer]]:
-        """The waiting items that one call takes, the oldest first. A large item has a call to
-        itself, and small ones that wait behind it have the next."""
+        """The waiting items that one call takes, the oldest first."""
         if not self._most_size:
             return list(islice(self._waiting, self._most))
         sizes = {answer: self._size_of(asked) for answer, asked in self._waiting.items()}
         small = [answer for answer, size in sizes.items() if size <= self._most_size]
         oldest = next(iter(sizes))
-        self._was_large = sizes[oldest] > self._most_size and not (self._was_large and small)
-        if self._was_large:
+        if sizes[oldest] > self._most_size and not (small and self._owed > 0):
             return [oldest]
         total = list(accumulate(sizes[answer] for answer in small))
         return small[: min(self._most, bisect_right(total, self._most_size))]
+
+    def _count(self, is_large: bool, seconds: float) -> None:
+        """Count a call that ended; none is under way."""
+        self._owed = _SMALL_FIRST * seconds if is_large else max(0.0, self._owed - seconds)
 
     def _answer(
         self,
