@@ -152,13 +152,16 @@ signal.pause()
     assert select.select([watched], [], [], 30)[0]
 
 
-def test_large_calls_leave_no_files(folder: Path, opened: Open) -> None:
+def test_large_calls_use_the_same_files_again(folder: Path, opened: Open) -> None:
     embedder, texts = opened(folder, process=True), [f"text {n}" for n in range(20_000)]
-    assert np.isfinite(embedder.embed(texts)).all()
+    vectors = embedder.embed(texts)
     running = embedder._running()
     assert isinstance(running, ModelProcess)
     path = running._running().folder
-    assert list(path.iterdir()) == []
+    files = {file.name: file.stat().st_ino for file in path.iterdir()}
+    np.testing.assert_allclose(embedder.embed(texts[::-2]), vectors[::-2], atol=1e-5)
+    assert {file.name: file.stat().st_ino for file in path.iterdir()} == files
+    assert len(files) == 2  # of the texts and of their vectors
     embedder.close()
     assert not path.exists()
 

@@ -94,6 +94,8 @@ class ContentChunker:
         most = self.most - self.overlap
         # what is not cut further: blocks, and the parts of blocks that are too large
         parts = yield from measured(text, list(blocks(text)), most)
+        if len(parts) == 1:
+            return [Piece(parts[0].start, parts[0].end, parts[0].context)]
         gaps = [text[part.end : after.start] for part, after in pairwise(parts)]
         sizes = {"": 0}
         if others := [gap for gap in dict.fromkeys(gaps) if gap]:

@@ -79,7 +79,7 @@ class StEmbedder:
         self._described = Once(self._describe)
         self._running = Once(self._run)
         self._counter = Once(self._make_counter)
-        on_gpu = device != "cpu" if device else _may_have_gpu()
+        on_gpu = _names_gpu(device) if device else _may_have_gpu()
         self._apart = on_gpu and not getattr(sys, "frozen", False) if process is None else process
         self.max_batch = 2048 if on_gpu else 64
         self._batch_tokens = batch_tokens or (65_536 if on_gpu else 1024)
@@ -155,6 +155,10 @@ class StEmbedder:
         """None: the model has no tokenizer of the usual form, so tokens are estimated."""
         file = self._described().tokenizer
         return token_counter(file.read_bytes()) if file else None
+
+
+def _names_gpu(device: str) -> bool:
+    return not all(name.strip().startswith("cpu") for name in device.split(","))
 
 
 def _may_have_gpu() -> bool:

@@ -77,10 +77,12 @@ class Model:
                     [texts[place] for place in taken], self._wanted.text_prompt
                 )
             packed = pack([len(text) for text in made], _MOST_TEXTS, self._wanted.batch_tokens)
-            whole = packed if start >= len(order) else packed[:-1]
+            # the last one may have room for more; that of the first texts runs at once
+            runs_all = start == len(taken) or start >= len(order)
+            whole = packed if runs_all else packed[:-1]
             for batch in whole:
                 yield [places[at] for at in batch], [made[at] for at in batch]
-            rest = packed[len(whole) :]  # the last batch may have room for more
+            rest = packed[len(whole) :]
             places = [places[at] for batch in rest for at in batch]
             made = [made[at] for batch in rest for at in batch]
 

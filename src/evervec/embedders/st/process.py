@@ -6,7 +6,8 @@ the time. So the model, its tokenizer and its threads have a process. Requests a
 its standard input and output: a number, a kind and a length, then texts as JSON or rows as bytes.
 
 Large ones go through files in a private folder, which is in memory where the system has that: a pipe
-takes 64 KiB at a time, and the thread that reads has to wait for Python's lock after each.
+takes 64 KiB at a time, and the thread that reads has to wait for Python's lock after each. A number is
+used again once its answer has arrived, and its files with it: new memory costs more than the copy.
 
 The process ends when its input ends, so it never outlives its parent. If it ends by itself, such as
 for lack of memory, calls under way raise `ProviderUnavailable`, and the next call starts another.
@@ -14,6 +15,7 @@ for lack of memory, calls under way raise `ProviderUnavailable`, and the next ca
 
 from __future__ import annotations
 
+import heapq
 import os
 import shutil
 import signal
@@ -29,7 +31,7 @@ from itertools import count
 from pathlib import Path
 from struct import Struct
 from tempfile import mkdtemp
-from typing import IO, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 import orjson
@@ -50,6 +52,8 @@ _LOADED = 0
 """the number of the answer that is sent once the model is loaded: no rows, of its dimensions"""
 _PIPE = 65_000
 """bytes of a message that goes through the pipe itself"""
+_KEPT = 1 << 25
+"""bytes of a message whose file is kept for the next one"""
 _IN_MEMORY = Path("/dev/shm")  # nosec B108
 """where a private folder is made, if the system has it"""
 _SLICE = 0.0001
@@ -63,7 +67,7 @@ _START = "import sys; sys.path[:] = {path!r}; from evervec.embedders.st.process 
 class _Message(NamedTuple):
     number: int
     kind: bytes
-    content: bytes
+    content: bytes | bytearray
 
 
 class _Channel:
@@ -79,40 +83,27 @@ class _Channel:
         number, kind, content = message
         is_large = len(content) > _PIPE
         if is_large:
-            with open(self._file(kind, number), "wb", buffering=0) as file:
-                file.write(content)
+            with open(self._file(kind, number), "wb", buffering=0, opener=_without_emptying) as file:
+                _put(file, content)
         with self._giving:
-            left = memoryview(
-                _HEAD.pack(number, kind, len(content)) + (b"" if is_large else content)
-            )
-            while left:
-                left = left[self._given.write(left) :]
+            head = _HEAD.pack(number, kind, len(content))
+            _put(self._given, head if is_large else head + content)
 
     def read(self) -> _Message | None:
         """None: the other process has ended, or closed its side."""
-        head = self._exactly(_HEAD.size)
+        head = _take(self._taken, _HEAD.size)
         if head is None:
             return None
         number, kind, length = _HEAD.unpack(head)
         if length > _PIPE:
             path = self._file(kind, number)
-            content = path.read_bytes()
-            path.unlink()
+            with open(path, "rb", buffering=0) as file:
+                content = _take(file, length)
+            if length > _KEPT:
+                path.unlink()
         else:
-            found = self._exactly(length)
-            if found is None:
-                return None
-            content = found
-        return _Message(number, kind, content)
-
-    def _exactly(self, size: int) -> bytes | None:
-        found = b""
-        while len(found) < size:
-            part = self._taken.read(size - len(found))
-            if not part:
-                return None
-            found += part
-        return found
+            content = _take(self._taken, length)
+        return None if content is None else _Message(number, kind, content)
 
     def close(self) -> None:
         for stream in (self._given, self._taken):
@@ -121,6 +112,29 @@ class _Channel:
 
     def _file(self, kind: bytes, number: int) -> Path:
         return self._folder / f"{kind.decode()}{number}"
+
+
+def _put(stream: IO[bytes], content: bytes | bytearray) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[stream.write(left) :]
+
+
+def _take(stream: Any, size: int) -> bytearray | None:
+    """So many bytes; None if there are fewer."""
+    found = bytearray(size)
+    left = memoryview(found)
+    while left:
+        count = stream.readinto(left)
+        if not count:
+            return None
+        left = left[count:]
+    return found
+
+
+def _without_emptying(path: str, flags: int) -> int:
+    """Opens a file to write over what it has, so that its memory is used again."""
+    return os.open(path, flags & ~os.O_TRUNC, 0o600)
 
 
 class ModelProcess:
@@ -168,6 +182,8 @@ class _Child:
         self.has_ended = False
         self._name = wanted.name
         self._numbers = count(_LOADED + 1)
+        self._free: list[int] = []
+        """numbers whose answers have arrived; the lowest is used first"""
         self._asked: dict[int, Future[_Rows]] = {}
         self._changing = threading.Lock()
         # not a TemporaryDirectory: a fork that ends would remove it
@@ -198,10 +214,11 @@ class _Child:
             raise
 
     def ask(self, kind: bytes, content: bytes) -> _Rows:
-        number, answer = next(self._numbers), Future[_Rows]()
+        answer = Future[_Rows]()
         with self._changing:
             if self.has_ended:
                 raise self._lost()
+            number = heapq.heappop(self._free) if self._free else next(self._numbers)
             self._asked[number] = answer
         self._send(_Message(number, kind, content))
         return answer.result()
@@ -228,6 +245,7 @@ class _Child:
             while (message := self._channel.read()) is not None:
                 with self._changing:
                     answer = self._asked.pop(message.number)
+                    heapq.heappush(self._free, message.number)
                 if message.kind == _ROWS:
                     answer.set_result(_rows_of(message.content))
                 else:
@@ -251,12 +269,13 @@ class _Child:
 
 
 def _pack_rows(rows: _Rows) -> bytes:
-    return _SHAPE.pack(*rows.shape) + np.ascontiguousarray(rows, "<f4").tobytes()
+    flat = np.ascontiguousarray(rows, "<f4").reshape(-1)
+    return b"".join((_SHAPE.pack(*rows.shape), flat.view(np.uint8).data))
 
 
-def _rows_of(content: bytes) -> _Rows:
+def _rows_of(content: bytes | bytearray) -> _Rows:
     rows: _Rows = np.frombuffer(content, "<f4", offset=_SHAPE.size)
-    return rows.reshape(_SHAPE.unpack_from(content)).copy()
+    return rows.reshape(_SHAPE.unpack_from(content))
 
 
 def _pack_error(error: BaseException) -> bytes:
@@ -265,7 +284,7 @@ def _pack_error(error: BaseException) -> bytes:
     return orjson.dumps([type(error).__name__, message.encode(errors="replace").decode()])
 
 
-def _error_of(content: bytes) -> Exception:
+def _error_of(content: bytes | bytearray) -> Exception:
     name, message = orjson.loads(content)
     return _ERRORS.get(name, RuntimeError)(message)
 
