@@ -83,7 +83,9 @@ class _Channel:
         number, kind, content = message
         is_large = len(content) > _PIPE
         if is_large:
-            with open(self._file(kind, number), "wb", buffering=0, opener=_without_emptying) as file:
+            with open(
+                self._file(kind, number), "wb", buffering=0, opener=_without_emptying
+            ) as file:
                 _put(file, content)
         with self._giving:
             head = _HEAD.pack(number, kind, len(content))
