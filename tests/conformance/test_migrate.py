@@ -543,6 +543,26 @@ def test_a_box_that_is_opened_too_late_makes_nothing_older(filled: World) -> Non
     assert ev.verify().clean
 
 
+def test_verify_knows_the_points_that_were_indexed_beside_an_opened_box(filled: World) -> None:
+    """The new version's job for the opened box was cancelled."""
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    ev.queue.enqueue(KIND, "0")
+    claim_for(ev, "other-1")
+    claim_for(ev, "hashing-64")
+    (job,) = ev.queue.jobs(status="pending")
+    ev.queue.cancel(job.job_id)
+    assert ev.verify(repair=True).stale == 1
+    points = ev.index.held(job.version, None, 0, None)
+    assert len(points) == len(TEXTS)  # they stay until there are better ones
+    drive(ev)
+    migration.switch()
+    assert found(ev, "boxed change") == ("other-1", ["0"])
+    assert ev.verify().clean
+
+
 @pytest.mark.parametrize("retired", [False, True])
 def test_a_switch_passes_waiting_boxes_on(filled: World, retired: bool) -> None:
     ev = filled.ev
