@@ -491,6 +491,78 @@ def test_a_boxed_record_appears_when_what_serves_has_it(filled: World) -> None:
         assert found(ev, query) == ("hashing-64", [id])
 
 
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_an_opened_box_is_newer_than_what_was_indexed_beside_it(
+    filled: World, in_flight: bool
+) -> None:
+    """The old text had a larger number than the box, because it was enqueued after it: the new version
+    seemed to have all. `in_flight`: it was being embedded when the box was opened."""
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    ev.queue.enqueue(KIND, "0")
+    (new,) = [c.version for c in ev.store.versions.collections() if c.state == "building"]
+    batch, _ = ev.pipeline.prepare(ev.queue.claim(10, versions=[new]))
+    ev.pipeline.embed(batch)
+    if not in_flight:
+        ev.pipeline.write(batch)
+    claim_for(ev, "hashing-64")
+    ev.queue.enqueue(KIND, "0")  # both versions get the same number
+    if in_flight:
+        ev.pipeline.write(batch)
+    assert ev.get(KIND, "0").text == "boxed change"  # type: ignore[union-attr]
+    assert migration.status().behind == 1
+    with pytest.raises(InvalidTransition, match="lacks 1 record"):
+        migration.switch(timeout=0)
+    claim_for(ev, "hashing-64")
+    with pytest.raises(InvalidTransition, match="lacks 1 record"):
+        migration.switch(timeout=0)
+    assert ev.verify().clean
+    drive(ev)
+    migration.switch()
+    assert found(ev, "boxed change") == ("other-1", ["0"])
+    assert ev.verify().clean
+
+
+def test_a_box_that_is_opened_too_late_makes_nothing_older(filled: World) -> None:
+    """A plain add came first, and the new version has it already."""
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    batch, _ = ev.pipeline.prepare(ev.pipeline.claim(10))
+    ev.pipeline.embed(batch)
+    ev.add(KIND, "plain change", id="0")
+    claim_for(ev, "other-1")
+    ev.pipeline.write(batch)
+    assert migration.status().current == len(TEXTS)
+    drive(ev)
+    migration.switch()
+    assert found(ev, "plain change") == ("other-1", ["0"])
+    assert ev.verify().clean
+
+
+def test_verify_knows_the_points_that_were_indexed_beside_an_opened_box(filled: World) -> None:
+    """The new version's job for the opened box was cancelled."""
+    ev = filled.ev
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    ev.queue.enqueue(KIND, "0")
+    claim_for(ev, "other-1")
+    claim_for(ev, "hashing-64")
+    (job,) = ev.queue.jobs(status="pending")
+    ev.queue.cancel(job.job_id)
+    assert ev.verify(repair=True).stale == 1
+    points = ev.index.held(job.version, None, 0, None)
+    assert len(points) == len(TEXTS)  # they stay until there are better ones
+    drive(ev)
+    migration.switch()
+    assert found(ev, "boxed change") == ("other-1", ["0"])
+    assert ev.verify().clean
+
+
 @pytest.mark.parametrize("retired", [False, True])
 def test_a_switch_passes_waiting_boxes_on(filled: World, retired: bool) -> None:
     ev = filled.ev

@@ -128,9 +128,9 @@ def apply(judge: Judge, p: Process, ev: Evervec, op: Op) -> None:
     if what in ("add", "boxed"):
         text = TEXTS[more[0]]
         if what == "boxed":
-            judge.boxed.add((key, text))
+            judge.boxed[key, text] = len(judge.history[key])
         else:  # the same text by a plain add may be seen at once
-            judge.boxed.discard((key, text))
+            judge.boxed.pop((key, text), None)
         judge.change(
             p, key, Wanted(text, {}), "save",
             lambda: mine.add(KIND, text, id=id, boxed=what == "boxed"),

@@ -32,8 +32,8 @@ class Judge:
         self.undone: list[tuple[Key, Ticket, int]] = []
         """adds in transactions that were rolled back, and what `touched` was then"""
         self._synced: tuple[dict[Key, Wanted], dict[Key, int]] = ({}, {})
-        self.boxed: set[tuple[Key, str]] = set()
-        """texts that were added in a box"""
+        self.boxed: dict[tuple[Key, str], int] = {}
+        """texts that are added in a box, with the place of that in the history of their record"""
         self.table: str | None = None
         """whether verify is to be asked of this table when it is not followed"""
         self.failing: set[str] = set()
@@ -180,8 +180,9 @@ class Judge:
 
     def _only_boxed(self, key: Key, text: str) -> bool:
         """Whether a record had this text for the first time out of a box, and nothing before."""
-        texts = [w.text for w in self.history[key] if w is not None]
-        return texts == [text]
+        states, place = self.history[key], self.boxed[key, text]
+        texts = [w.text for w in states if w is not None]
+        return texts == [text] and not any(states[:place])
 
     def check_undone(self, ev: Evervec) -> None:
         """What was rolled back is never said to be done."""

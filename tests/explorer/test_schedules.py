@@ -173,3 +173,19 @@ def test_a_version_without_an_opened_box_does_not_serve() -> None:
         ("worker1", 1),
     ]
     assert replay(scope, schedule) == []
+
+
+def test_a_text_that_is_there_before_it_comes_in_a_box_is_not_out_of_the_box() -> None:
+    """It was added plainly, and seen without vectors before the boxed add had committed."""
+    scope = Scope(
+        index="model",
+        actors={
+            "application": ("application", (("add", "1", "B"), ("boxed", "1", "B"))),
+            "searcher": ("searcher", (("default", "note", "1"),), 2),
+        },
+        before=(("add", "0", "B"),),
+        faults=(),
+        most_faults=0,
+        options={},
+    )
+    assert replay(scope, [("application", 2), ("searcher", 1)]) == []

@@ -38,6 +38,7 @@ WRITES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "put_ledger": (SQL.put_ledger, (IDS, IDS, IDS, [b""] * len(IDS), [None] * len(IDS))),
     "drop_ledger": (SQL.drop_ledger, (IDS, IDS, IDS)),
     "doubt_ledger": (SQL.doubt_ledger, (1, IDS)),
+    "outdate_ledger": (SQL.outdate_ledger, (IDS, IDS, IDS)),
     "owed": (SQL.owed, (IDS,)),
     "release": (SQL.release, (None, None, IDS, ["t"] * len(IDS))),
     "renew": (SQL.renew, (1.0, IDS, ["t"] * len(IDS))),

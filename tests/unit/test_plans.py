@@ -77,6 +77,7 @@ HOT: dict[str, Query] = CLAIM | {
     "drop_ledger": (lambda: STORE.drop_ledger, (1, 1, 1)),
     "put_back": (lambda: STORE.put_back, ("pending", NOW, 1, 0, "error", None, None, 1)),
     "doubt_ledger": (lambda: STORE.doubt_ledger, (1, NUMBERS)),
+    "outdate_ledger": (lambda: STORE.outdate_ledger, (1, 1, 1)),
     "owed": (lambda: STORE.owed, (NUMBERS,)),
     "held_version": (lambda: STORE.held_version, (1, NOW)),
     "release": (lambda: STORE.release, (None, None, 1)),

@@ -10,6 +10,7 @@ from evervec.queue.transitions import (
     RETRIED,
     Ask,
     JobState,
+    before_box,
     beside_box,
     claim,
     expire,
@@ -206,6 +207,14 @@ def test_a_version_follows_a_box_unless_it_reads_something_newer() -> None:
     assert follows_box(Op.EMBED, 9, 5)
     assert follows_box(Op.LOAD, 5, 5)
     assert not follows_box(Op.LOAD, 6, 5)
+
+
+def test_a_result_from_before_a_box_has_a_larger_number_than_the_box() -> None:
+    assert before_box(2, 5, 7)
+    assert before_box(4, 5, 5)
+    assert not before_box(5, 5, 7), "it is of the text out of the box"
+    assert not before_box(2, 5, 4), "numbers say that it is older: the record was changed plainly"
+    assert not before_box(None, 5, 7), "it is of a box or a row"
 
 
 def test_a_version_that_is_begun_gets_the_rows_that_are_to_be_read() -> None:

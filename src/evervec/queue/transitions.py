@@ -182,6 +182,15 @@ def follows_box(op: str | None, job_seq: int | None, box_seq: int) -> bool:
     return not (op == Op.LOAD and (job_seq or 0) > box_seq)
 
 
+def before_box(text_seq: int | None, record_seq: int, seq: int) -> bool:
+    """Whether a result is of a text that a box has replaced since it was read. `seq`: of its job.
+    A job that was enqueued while the box waited has a larger seq than the box, and so than the
+    record has now: by numbers, the result would seem to be up to date. It is not written, because
+    the record is embedded again for that version. For the same reason, what other versions have
+    indexed gets a number below that of an opened box (`outdate_ledger`)."""
+    return text_seq is not None and text_seq < record_seq <= seq
+
+
 def join(job: JobState | None, serving: JobState | None) -> JobState | None:
     """A new version gets the rows that the serving version has yet to load. It gets live records by
     reopen, and boxes when they are opened."""

@@ -112,6 +112,8 @@ class Loaded:
     """the trace of the caller that made the change"""
     box_seq: int = 0
     """the seq of the add that filled the box, which may be older than the job"""
+    text_seq: int | None = None
+    """the seq of the record, if the text is the record's: not that of a box or a row"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class Finish(NamedTuple):
     """the seq of its points, if the index is outside the store"""
     embedded_at: float | None = None
     """when its last chunk was embedded, if one had to be"""
+    text_seq: int | None = None
+    """the seq of the record when its text was read; None: its text is from elsewhere"""
 
     @property
     def seq(self) -> int:

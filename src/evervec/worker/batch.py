@@ -25,6 +25,8 @@ class Item:
 
     job: Job
     seq: int
+    text_seq: int | None = None
+    """see `Loaded`"""
     chunks: Sequence[Chunk] = ()
     kept: dict[bytes, int] = field(default_factory=dict)
     fresh: dict[bytes, tuple[int, str]] = field(default_factory=dict)
@@ -249,6 +251,7 @@ class Batch:
             job, change, item.chunks, item.reveal, item.gone,
             embedded=embedded, reused=len(item.kept) + len(points) - embedded, tokens=tokens,
             worker=worker, embedded_at=self.embedded_at if embedded else None,
+            text_seq=item.text_seq,
         )  # fmt: skip
 
     def split(self) -> list[Batch]:

@@ -198,7 +198,7 @@ class Pipeline:
         """An item, and the text to embed if there is one."""
         if isinstance(loaded, Unreadable):
             return Item(job, job.seq, error=unreadable(loaded), permanent=True), None
-        item = Item(job, loaded.seq, trace=loaded.trace)
+        item = Item(job, loaded.seq, loaded.text_seq, trace=loaded.trace)
         try:
             title, text = self._reader.read(item, loaded, row)
         except Refused as error:

@@ -38,10 +38,11 @@ where status = 'pending' and ($1::bigint[] is null or version = any ($1::bigint[
 -- name: load
 -- the first jobs whose texts fit into the budget, at least one. An entry in doubt counts as no
 -- chunks in the index.
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq,
+       record_seq
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, j.trace, j.box_seq, w.place,
+           j.box, j.trace, j.box_seq, r.seq as record_seq, w.place,
            sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
                over (order by w.place) as upto
     from rows($1 job_id bigint, place bigint) as w

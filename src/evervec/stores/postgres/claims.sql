@@ -37,10 +37,11 @@ select * from evervec.claim_jobs($3, $4, $5, 0, given_places => array(select pla
 -- name: load
 -- reads each table once by a list of keys, behind `offset 0`: without statistics the planner would
 -- scan whole tables for a join
-select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq
+select op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq,
+       record_seq
 from (
     select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks,
-           j.box, j.trace, j.box_seq, w.place,
+           j.box, j.trace, j.box_seq, r.seq as record_seq, w.place,
            sum(coalesce(length(r.text), 0) + coalesce(length(j.box), 0))
                over (order by w.place) as upto
     from unnest($1::bigint[], $2::bigint[]) as w (job_id, place)

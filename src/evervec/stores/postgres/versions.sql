@@ -56,12 +56,10 @@ from evervec.versions as v
 join evervec.versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec.jobs as j on j.version = v.version and j.status <> 'done'
 join evervec.ledger as theirs on theirs.record = j.record and theirs.version = s.version
-left join evervec.jobs as served on served.record = j.record and served.version = s.version
 left join evervec.ledger as mine
     on mine.record = j.record and mine.version = v.version and mine.doubt is null
-where v.version = $1
-    and (theirs.seq > coalesce(mine.seq, 0) or j.seq > coalesce(served.seq, 0))
-    and j.job_id in (select job_id from evervec.unfinished where coalesce(version, $1) = $1)
+where v.version = $1 and theirs.seq > coalesce(mine.seq, 0) and j.job_id in (
+    select job_id from evervec.unfinished where coalesce(version, $1) = $1)
 
 -- name: held_version
 -- held jobs are found by their claims

@@ -208,7 +208,10 @@ def clean(error: str) -> str:
 
 def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable | None:
     """What a worker needs for a job, from a row of `load`; None: its record no longer exists."""
-    op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq = row
+    (
+        op, seq, state, title, text, metadata, weight, updated_at, chunks, box, trace, box_seq,
+        record_seq,
+    ) = row  # fmt: skip
     if state is None:
         return None
     try:
@@ -216,6 +219,7 @@ def loaded(row: tuple[Any, ...]) -> Loaded | Unreadable | None:
             _OP[op], seq, state == "live", title, text,
             {} if metadata == "{}" else json.loads(metadata), weight, updated_at,
             unpack_chunks(chunks), box, trace, box_seq or seq,
+            None if _OP[op] in _READING else record_seq,
         )  # fmt: skip
     except (ValueError, TypeError, RecursionError) as error:
         return Unreadable(f"its metadata is not JSON: {error}")

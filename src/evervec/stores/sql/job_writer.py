@@ -210,24 +210,25 @@ class JobWriter(Part):
         self, conn: Connection, finishes: Sequence[Finish], now: float
     ) -> Sequence[Finish]:
         """The finishes whose records appear now: loaded records, and boxed ones of serving
-        versions. The jobs that the other versions need next are enqueued."""
+        versions. The jobs that the other versions need next are enqueued, and what these indexed
+        while the box waited counts as older than the box, whatever its number."""
         boxed = [f for f in finishes if f.reveal is not None and f.reveal.boxed]
         if not boxed:
             return finishes
         rivals = self._rivals(conn, [f.job.record for f in boxed])
-        jobs, elsewhere = [], set[int]()
+        jobs, elsewhere, outdated = [], set[int](), list[tuple[int, int, int]]()
         for f in boxed:
             job, draft = f.job, f.reveal
             assert draft is not None
             plan = Draft("", "", b"", priority=job.priority, max_attempts=job.max_attempts)
             versions = rivals[job.record]
             if any(v.serves and v.version == job.version for v in versions):
-                others = [
-                    v.version
-                    for v in versions
-                    if v.version != job.version and follows_box(v.op, v.job_seq, f.record_seq)
-                ]
+                beside = [v for v in versions if v.version != job.version]
+                others = [v.version for v in beside if follows_box(v.op, v.job_seq, f.record_seq)]
                 op, box = Op.EMBED, None
+                outdated += [
+                    (v.record, v.version, f.record_seq) for v in beside if v.seq <= f.record_seq
+                ]
             else:
                 elsewhere.add(job.job_id)
                 others = [v.version for v in versions if v.wants(f.record_seq)]
@@ -238,6 +239,8 @@ class JobWriter(Part):
             ]
         if jobs:
             self.put_next(conn, jobs, now)
+        # after the jobs: every finish locks them first
+        self.engine.each(conn, self.sql.outdate_ledger, sorted(outdated))
         return [f for f in finishes if f.job.job_id not in elsewhere]
 
     def pass_all_boxes_on(self) -> None:

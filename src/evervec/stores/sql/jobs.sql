@@ -107,6 +107,14 @@ delete from evervec_ledger as l
 using rows($1 record bigint, version bigint, seq bigint) as n
 where l.record = n.record and l.version = n.version and l.seq <= n.seq
 
+-- name: outdate_ledger
+-- what other versions indexed while a box waited is older than the opened box: their entries get a
+-- number below its seq. `fence` keeps the number of the points.
+update evervec_ledger as l
+set fence = coalesce(l.fence, l.seq), seq = n.seq - 1
+from rows($1 record bigint, version bigint, seq bigint) as n
+where l.record = n.record and l.version = n.version and l.seq >= n.seq
+
 -- name: doubt_ledger
 -- marks entries as in doubt before a write to an index outside the store
 update evervec_ledger as l set doubt = $1
@@ -118,7 +126,7 @@ select record, state, seq, created_at, version, born from evervec_records
 where record in list($1)
 
 -- name: born
-select record, case when state = 'deleted' then seq else born end from evervec_records
+select record, case when state = 'deleted' then seq else born end, seq from evervec_records
 where record in list($1)
 
 -- name: reopen

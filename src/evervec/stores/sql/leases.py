@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from evervec.errors import IndexMismatch
 from evervec.model.jobs import Job, Outcome, Status
-from evervec.queue.transitions import JobState, expire, fail
+from evervec.queue.transitions import JobState, before_box, expire, fail
 from evervec.stores.notes import INDEX
 from evervec.stores.sql.changes import Changes
 from evervec.stores.sql.engine import Connection, Engine, Part
@@ -265,10 +265,14 @@ class Leases(Part):
         standing = self._standing(conn, [f.job for f in finishes])
         held = [f for f in finishes if holds(standing, f.job)]
         overtaken = [f.job.record for f in held if standing[f.job.job_id].seq > f.seq]
-        born: dict[int, int] = {}
+        records: dict[int, tuple[int, int]] = {}
         if overtaken:  # a result from before the record's `born` seq belongs to a deleted record
-            born = dict(conn.execute(self.sql.born, (self.engine.listed(overtaken),)).fetchall())
-        good += [f for f in held if f.seq >= born.get(f.job.record, 0)]
+            found = conn.execute(self.sql.born, (self.engine.listed(overtaken),)).fetchall()
+            records = {record: (born, seq) for record, born, seq in found}
+        for f in held:
+            born, seq = records.get(f.job.record, (0, 0))
+            if f.seq >= born and not before_box(f.text_seq, seq, f.seq):
+                good.append(f)
         if held:
             self.engine.each(conn, self.sql.finish, [(now, f.seq, f.job.job_id) for f in held])
             self.engine.each(

@@ -49,19 +49,15 @@ from evervec_jobs
 where version = $1
 
 -- name: behind
--- records that the serving version has in a later state than this one. Where this one alone was
--- asked last, it may be for a box that the serving version has opened: numbers do not say so, because
--- what it indexed beside the box may have a later number than the box
+-- records that the serving version has in a later state than this one
 select count(*)
 from evervec_versions as v
 join evervec_versions as s on s.kind = v.kind and s.state = 'serving'
 join evervec_jobs as j on j.version = v.version and j.status <> 'done'
 join evervec_ledger as theirs on theirs.record = j.record and theirs.version = s.version
-left join evervec_jobs as served on served.record = j.record and served.version = s.version
 left join evervec_ledger as mine
     on mine.record = j.record and mine.version = v.version and mine.doubt is null
-where v.version = $1
-    and (theirs.seq > coalesce(mine.seq, 0) or j.seq > coalesce(served.seq, 0))
+where v.version = $1 and theirs.seq > coalesce(mine.seq, 0)
 
 -- name: stand_by
 update evervec_versions set state = 'standby'

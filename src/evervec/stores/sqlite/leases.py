@@ -74,7 +74,7 @@ class Leases(leases.Leases):
     def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:
         """All of them or none."""
         by_work: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for job, _, _, _, _, embedded, reused, tokens, worker, _, embedded_at in finishes:
+        for job, _, _, _, _, embedded, reused, tokens, worker, _, embedded_at, _ in finishes:
             by_work[embedded, reused, tokens, worker, embedded_at].append(job.job_id)
         ids = list(chain.from_iterable(by_work.values()))
         conn.execute("savepoint evervec_finish")
