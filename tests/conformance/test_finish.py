@@ -37,6 +37,7 @@ def test_a_finished_job_is_done_with_its_attempt_kept(world: World) -> None:
     assert (attempt.finished_at - attempt.started_at).total_seconds() == 2
     assert attempt.worker == world.ev.queue.worker
     assert attempt.error is None
+    assert attempt.embedding_version == job.embedding_version != ""
 
 
 def test_a_caller_with_an_index_of_its_own_only_marks_the_job_done(world: World) -> None:

@@ -199,7 +199,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "history": (
         "attempt", "seq", "worker", "started_at", "finished_at", "outcome", "error",
-        "chunks_embedded", "chunks_reused", "tokens", "embedded_at",
+        "chunks_embedded", "chunks_reused", "tokens", "embedded_at", "version_name",
     ),
     "collections": (
         "version", "kind", "state", "chunker", "app", "cut_since", "name", "provider", "model",

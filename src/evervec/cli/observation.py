@@ -52,7 +52,8 @@ def _show_attempts(where: Where, kind: str, id: str, as_json: bool) -> None:
     with where.opened() as ev:
         found = ev.queue.history(kind, id)
     show_list(as_json, found, "no attempts yet", {
-        "attempt": "attempt", "when": "finished_at", "outcome": "outcome",
+        "attempt": "attempt", "version": "embedding_version", "when": "finished_at",
+        "outcome": "outcome",
         "embedded": "chunks_embedded", "reused": "chunks_reused", "worker": "worker",
         "error": "error",
     })  # fmt: skip

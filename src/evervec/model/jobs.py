@@ -104,6 +104,9 @@ class Attempt:
     tokens: int
     embedded_at: datetime | None = None
     """when its last chunk was embedded, if one had to be"""
+    embedding_version: str = ""
+    """the embedding version that it was for; empty: no embedder has made vectors of the kind yet, or
+    the version is gone"""
 
 
 @dataclass(frozen=True, slots=True)

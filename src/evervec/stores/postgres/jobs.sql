@@ -290,9 +290,10 @@ for update of q
 
 -- name: latest_attempts
 -- the last attempt of a done job is in the job's row, and has no number
-select attempt, seq, worker, started_at, finished_at, outcome, error, chunks_embedded,
-       chunks_reused, tokens, embedded_at
-from evervec.current_attempts
-where record = $1 and version = $2 and finished_at >= $3
-order by finished_at desc, number desc nulls first
+select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
+       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at, v.name as version_name
+from evervec.current_attempts as a
+left join evervec.versions as v on v.version = a.version
+where a.record = $1 and a.version = $2 and a.finished_at >= $3
+order by a.finished_at desc, a.number desc nulls first
 limit $4

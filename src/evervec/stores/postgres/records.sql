@@ -53,10 +53,11 @@ select record, null, job_id from jobs where version = ($5::bigint[])[1]
 -- the last attempt of a done job is in the job's row, and has no number. `offset 0` keeps the
 -- planner from joining after it has read all attempts.
 select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
-       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at
+       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at, v.name as version_name
 from evervec.records as r
 cross join lateral (
     select * from evervec.current_attempts as c where c.record = r.record offset 0) as a
+left join evervec.versions as v on v.version = a.version
 where r.tenant = $1 and r.kind = $2 and r.id = $3
 order by a.finished_at desc, a.number desc
 limit $4

@@ -359,9 +359,9 @@ class Jobs(Part):
 def _attempt(row: Sequence[Any]) -> Attempt:
     (
         attempt, seq, worker, started, finished, outcome, error, embedded, reused, tokens,
-        embedded_at,
+        embedded_at, version,
     ) = row  # fmt: skip
     return Attempt(
         attempt, seq, worker, as_datetime(started), moment(finished), Outcome(outcome), error,
-        embedded, reused, tokens, as_datetime(embedded_at),
+        embedded, reused, tokens, as_datetime(embedded_at), version or "",
     )  # fmt: skip

@@ -299,9 +299,10 @@ limit $4
 select coalesce(saved_at, created_at) from evervec_jobs where job_id = $1
 
 -- name: latest_attempts
-select attempt, seq, worker, started_at, finished_at, outcome, error, chunks_embedded,
-       chunks_reused, tokens, embedded_at
-from evervec_attempts
-where record = $1 and version = $2 and finished_at >= $3
-order by number desc
+select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
+       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at, v.name as version_name
+from evervec_attempts as a
+left join evervec_versions as v on v.version = a.version
+where a.record = $1 and a.version = $2 and a.finished_at >= $3
+order by a.number desc
 limit $4

@@ -24,9 +24,10 @@ where j.job_id = $1 and ($2::text is null or j.tenant = $2)
 
 -- name: history
 select a.attempt, a.seq, a.worker, a.started_at, a.finished_at, a.outcome, a.error,
-       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at
+       a.chunks_embedded, a.chunks_reused, a.tokens, a.embedded_at, v.name as version_name
 from evervec_records as r
 join evervec_attempts as a on a.record = r.record
+left join evervec_versions as v on v.version = a.version
 where r.tenant = $1 and r.kind = $2 and r.id = $3
 order by a.number desc
 limit $4
