@@ -2,16 +2,19 @@
 
 import json
 import re
+import threading
 from urllib.parse import quote
 
 import pytest
 
-from evervec import Evervec
+from evervec import Evervec, IndexUnavailable
+from evervec.indexes.base import Matches, Query
 from evervec.server.audit import Audit
 from evervec.stores.service_values import AuditChoice
 from support.dashboard import Person, person
 from support.pages import HOSTILE, Shown, read
-from support.service import Served
+from support.processes import until
+from support.service import Serve, Served
 
 ODD_IDS = (
     "a/b",
@@ -147,7 +150,12 @@ def test_a_record_shows_its_chunks_versions_and_attempts(ev: Evervec, served: Se
     assert "plants" in page.text
     assert "/ui/records/note/2" in page.links
     rows = person(served).get("/ui/records/note/1", format="ndjson").text.splitlines()
-    assert len(rows) == len(ev.queue.history("note", "1"))
+    versions = [json.loads(row)["embedding_version"] for row in rows]
+    assert versions == ["hashing-256", "hashing-256", "next"]
+    jobs = ev.queue.jobs(kind="note", id="1")
+    for address in ("/ui/records/note/1", f"/ui/jobs/{jobs[0].job_id}"):
+        cells = re.findall(r'data-label="Version"><bdi>([^<]+)<', person(served).get(address).text)
+        assert cells[-3:] == versions[::-1], "of the table of attempts"
 
 
 def test_the_whole_text_is_shown_once(ev: Evervec, served: Served) -> None:
@@ -253,3 +261,50 @@ def test_a_filter_that_takes_too_long_is_given_up(
     ev.add("note", "text", id="1")
     monkeypatch.setattr("evervec.server.dashboard.pages.records._LIST_SECONDS", 0.0)
     assert "too few records pass this filter" in read(person(served), "/ui/records", 422).text
+
+
+def test_a_page_does_not_wait_for_an_index_that_is_not_loaded(
+    ev: Evervec, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ev.add("note", "tea", id="1")
+    ev.add("note", "green tea", id="2")
+    ev.process_all()
+    search, go = ev.index.search, threading.Event()
+
+    def slow(query: Query) -> Matches:
+        assert go.wait(60)
+        return search(query)
+
+    monkeypatch.setattr(ev.index, "search", slow)
+    somebody = person(serve(ev))
+    for _ in range(2):
+        page = read(somebody, "/ui/records/note/1")
+        assert "shown once the index is loaded" in page.text
+        assert "/ui/records/note/2" not in page.links
+        assert "/ui/records/note/1" in page.links, "to load it again"
+    go.set()
+    until(lambda: "/ui/records/note/2" in read(somebody, "/ui/records/note/1").links)
+
+
+def test_a_service_loads_the_index_when_it_starts(ev: Evervec, serve: Serve) -> None:
+    for tenant in ("default", "large"):
+        ev.of(tenant).add("note", "tea", id="1")
+        ev.process_all()
+    (version,) = {c.version for c in ev.store.versions.collections_of("large")}
+    assert not ev.index.is_loaded(version, "large")
+    serve(ev)
+    until(lambda: all(ev.index.is_loaded(version, tenant) for tenant in ("default", "large")))
+    assert not ev.index.is_loaded(version, "another")
+
+
+def test_an_index_that_cannot_be_searched_leaves_the_page_as_it_is(
+    ev: Evervec, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ev.add("note", "tea", id="1")
+    ev.process_all()
+
+    def away(query: Query) -> Matches:
+        raise IndexUnavailable("away")
+
+    monkeypatch.setattr(ev.index, "search", away)
+    assert "known when the record is embedded" in read(person(served), "/ui/records/note/1").text

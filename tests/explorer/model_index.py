@@ -231,6 +231,9 @@ class ModelIndex:
     def builds(self) -> list[IndexBuild]:
         return []
 
+    def is_loaded(self, version: int, tenant: str) -> bool:
+        return True
+
     def close(self) -> None:
         pass
 

@@ -183,7 +183,8 @@ def similarities_of(
 class Index(Protocol):
     """A vector index. Methods raise `IndexUnavailable` when it cannot be reached, and `IndexBusy`
     when others write to it for longer than the caller's `patience`. An index that inherits from it
-    defines `refuses`, `revive`, `maintain`, `builds` and `close` only if it has something to do."""
+    defines `refuses`, `is_loaded`, `revive`, `maintain`, `builds` and `close` only if it has something to
+    do."""
 
     url: str
     shares_store: bool
@@ -211,6 +212,11 @@ class Index(Protocol):
     def search(self, query: Query) -> Matches:
         """The nearest records of one collection by cosine, each once, best first."""
         ...
+
+    def is_loaded(self, version: int, tenant: str) -> bool:
+        """Whether a search need not read all of a tenant's vectors, or what stands for them, into
+        memory first. It may have been evicted since the last search."""
+        return True
 
     def similarities(self, query: Query, records: Sequence[int]) -> dict[int, float]:
         """The cosine of the best chunk of each of these records of the query's tenant, as `search`

@@ -81,6 +81,12 @@ class Blocks:
         self._count(key, block)
         return matrix
 
+    def has(self, version: int, tenant: str) -> bool:
+        """Whether a block was read, and not evicted since."""
+        with self._lock:
+            block = self._blocks.get((version, tenant))
+        return block is not None and block.mark >= 0
+
     def drop(self, version: int) -> None:
         self._drop_sketches(version)
         with self._lock:

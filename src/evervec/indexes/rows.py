@@ -120,6 +120,9 @@ class RowsIndex(Index):
         fitting = self._fitting_cache().of(query) if query.conditions else None
         return matrix.nearest(query.vector, query.limit, fitting)
 
+    def is_loaded(self, version: int, tenant: str) -> bool:
+        return self._blocks.has(version, tenant)
+
     def _fitting_cache(self) -> FittingCache:
         if self._fitting is None:
             from evervec.indexes.fitting import FittingCache

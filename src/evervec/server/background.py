@@ -1,4 +1,5 @@
-"""Work beside the requests: the service's workers, tasks for keys and shares, and shutdown.
+"""Work beside the requests: the service's workers, tasks for keys and shares, the load of the index, and
+shutdown.
 
 The application's lifespan starts and ends it. Servers do not run the lifespan of a mounted
 application, so the first request starts what is not running yet.
@@ -56,6 +57,7 @@ class Background:
         service = self._service
         for task in (service.maintain, service.revocations.watch, service.shares.measure_lag):
             self._tasks.append(loop.create_task(task()))
+        service.index_loader.start()
         atexit.register(self._drain)  # if no lifespan does it
 
     @asynccontextmanager

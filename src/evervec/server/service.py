@@ -31,6 +31,7 @@ from evervec.server.buffers import Bodies, Unread
 from evervec.server.deadlines import STOPPING, Call, Revocations, current_call, within_request
 from evervec.server.fair_pool import FairPool
 from evervec.server.idempotency import IdempotencyKeys
+from evervec.server.index_loader import IndexLoader
 from evervec.server.keys import TOKENS_COUNTED, Key, Keys
 from evervec.server.rate_limits import Limiter, make_limiter
 from evervec.server.shares import Shares
@@ -88,6 +89,7 @@ class Service:
         self.audit = AuditWriter(ev.store, ev.settings)
         self.revocations = Revocations(self.keys, self.calls)
         self.verifications = Verifications(self)
+        self.index_loader = IndexLoader(ev, self.of)
         self._find_key = Batcher("keys", self._find_all, outcome=within_request)
         self._settled = Batcher("settled", self._settled_all, outcome=within_request)
         self.pool = FairPool(
@@ -291,6 +293,7 @@ class Service:
     def close(self) -> None:
         """Close after the last request. The store stays open for its owner. Threads that hang are
         not awaited."""
+        self.index_loader.close()
         for pool in (self.pool, self._own_pool):
             pool.close()
         for batcher in (self.save, self.audit, self._find_key, self._settled):

@@ -257,6 +257,9 @@ class QdrantIndex:
     def builds(self) -> list[IndexBuild]:
         return []
 
+    def is_loaded(self, version: int, tenant: str) -> bool:
+        return True
+
     def close(self) -> None:
         if not self._closed:  # others may use the same engine
             self._closed = True

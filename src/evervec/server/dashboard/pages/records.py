@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -24,6 +25,7 @@ from evervec.server.dashboard.paths import link, name_of
 from evervec.server.dashboard.rendering import Values
 from evervec.server.dashboard.routing import Done, Form, Pages, as_json
 from evervec.server.dashboard.tables import Table
+from evervec.server.index_loader import IndexLoader
 from evervec.server.problems import Problem, problem_of, redacted
 from evervec.server.routes.page import bounded_page
 from evervec.server.view import ReaderView, View, WriterView
@@ -31,6 +33,8 @@ from evervec.server.view import ReaderView, View, WriterView
 router = Pages()
 
 _SIMILAR = 6
+_LOAD_SECONDS = 0.1
+"""for which a page waits until the index is loaded"""
 _LONGEST_SHOWN = 60_000
 """characters of a text that are shown"""
 _MOST_ATTEMPTS = 200
@@ -134,13 +138,16 @@ class Whole:
     pieces: list[Piece]
     chunks: int
     similar: list[Hit] | None
+    """None: they are not known"""
+    is_loading: bool
+    """they are not known yet, because the index is being loaded"""
     data: str | None
     """its object, as much of it as is shown"""
 
 
 @router.page("/ui/records/{kind}/{id:path}", "record.html")
 async def record(view: ReaderView, kind: Kind, id: Id) -> Values:
-    found = await view.run(_whole, view.ev, kind, id)
+    found = await view.run(_whole, view.ev, kind, id, view.service.index_loader)
     if found.record is None and not found.jobs:
         raise Problem(404, f"{kind} {id!r} does not exist in this tenant")
     shown = [redacted(view.caller, attempt) for attempt in found.attempts[-_MOST_ATTEMPTS:]]
@@ -150,13 +157,13 @@ async def record(view: ReaderView, kind: Kind, id: Id) -> Values:
         "jobs": [redacted(view.caller, job) for job in found.jobs],
         "attempts": Table("attempts", shown), "left_out": len(found.attempts) - len(shown),
         "pieces": found.pieces, "chunks": found.chunks, "text": text,
-        "longest": _LONGEST_SHOWN, "similar": found.similar, "as_json": as_json,
-        "data": found.data,
+        "longest": _LONGEST_SHOWN, "similar": found.similar, "is_loading": found.is_loading,
+        "as_json": as_json, "data": found.data,
         "confirm": _confirmation(id), "tenant": view.request.query_params.get("tenant"),
     }  # fmt: skip
 
 
-def _whole(ev: Evervec, kind: str, id: str) -> Whole:
+def _whole(ev: Evervec, kind: str, id: str, loader: IndexLoader) -> Whole:
     jobs = ev.queue.jobs(kind=kind, id=id, limit=20)
     record = ev.get(kind, id)
     attempts = ev.queue.history(kind, id) if record or jobs else []
@@ -171,16 +178,19 @@ def _whole(ev: Evervec, kind: str, id: str) -> Whole:
         if entry and entry.current and c.state == "serving":
             borders = [(chunk.start, chunk.end) for chunk in entry.chunks]
     divided = pieces(min(len(record.text), _LONGEST_SHOWN), borders) if record else []
-    similar = None
+    similar, is_loading = None, False
     if record is not None:
-        try:
-            found = ev.similar(kind, id, _SIMILAR)
-            similar = sorted(found, key=lambda hit: -(hit.similarity or 0.0))  # not by age
-        except EvervecError:  # it is not embedded yet, or the index is away: the rest is shown
-            similar = None
+        # it is not embedded yet, or the index is away: the rest is shown
+        with suppress(EvervecError):
+            is_loading = not loader.is_ready(ev, kind, _LOAD_SECONDS)
+            if not is_loading:
+                found = ev.similar(kind, id, _SIMILAR)
+                similar = sorted(found, key=lambda hit: -(hit.similarity or 0.0))  # not by age
     data = None if record is None else plain_data(record.data)
     shown = None if data is None else as_json(data, _LONGEST_SHOWN)
-    return Whole(record, jobs, attempts, versions, divided, len(borders), similar, shown)
+    return Whole(
+        record, jobs, attempts, versions, divided, len(borders), similar, is_loading, shown
+    )  # fmt: skip
 
 
 def _confirmation(id: str) -> str:
