@@ -138,3 +138,21 @@ def test_every_answer_has_the_headers_that_keep_browsers_out(quiet: Served) -> N
             assert "access-control-allow-origin" not in headers, path
             if not path.startswith("/docs"):
                 assert headers["cache-control"] == "no-store", path
+
+
+def test_head_is_answered_wherever_get_is(ev: Evervec, quiet: Served) -> None:
+    answered = [
+        methods for route in quiet.app.routes if (methods := getattr(route, "methods", None))
+    ]
+    assert sum("GET" in methods for methods in answered) > 30
+    assert all("HEAD" in methods for methods in answered if "GET" in methods)
+    ev.add("note", "tea", id="1")
+    http = quiet.http(quiet.key(role="admin"))
+    for path in ("/favicon.ico", "/docs", "/openapi.json", "/healthz", "/metrics", "/v1/records",
+                 "/v1/records/note/1", "/v1/jobs", "/"):  # fmt: skip
+        whole, head = http.get(path), http.head(path)
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers["content-type"] == whole.headers["content-type"]
+    assert http.head("/v1/records/note/2").status_code == 404
+    assert http.head("/v1/search").status_code == 405
+    assert "head" not in http.get("/openapi.json").json()["paths"]["/v1/records"]

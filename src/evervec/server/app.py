@@ -25,7 +25,7 @@ from evervec.server.problems import KNOWN_ERRORS, ProblemDocument
 from evervec.server.rate_limits import Limiter
 from evervec.server.readiness import Readiness
 from evervec.server.requests import Requests
-from evervec.server.router import SCHEMA_REFERENCE, DirectRoutes
+from evervec.server.router import SCHEMA_REFERENCE, DirectRoutes, answer_head, without_head
 from evervec.server.routes import (
     batch,
     chosen,
@@ -86,6 +86,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     for router in (*(module.router for module in _ROUTERS), *PAGES):
         # as they are: `include_router` would make each route again, which takes 50 ms
         app.router.routes.extend(router.routes)
+    answer_head(app.router.routes)
     app.add_middleware(DirectRoutes, routes=[r for routes in _DIRECT for r in routes.direct])
     app.add_middleware(Mcp, service=service)
     app.add_middleware(Admission, service=service)
@@ -104,8 +105,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's OpenAPI document, with the schema of errors and the security scheme."""
     if app.openapi_schema is None:
         made = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
+            title=app.title, version=app.version, summary=app.summary,
+            routes=without_head(app.routes),
+        )  # fmt: skip
         parts = made["components"]
         shapes: list[type[BaseModel]] = [ProblemDocument]
         shapes += [shape for routes in _DIRECT for shape in routes.reads]

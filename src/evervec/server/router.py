@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from copy import copy
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
@@ -17,6 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from evervec.server.problems import (
     KNOWN_ERRORS,
@@ -189,6 +191,22 @@ class Routes(APIRouter):
             return endpoint
 
         return declared
+
+
+def answer_head(routes: Iterable[BaseRoute]) -> None:
+    """Let all routes that answer GET answer HEAD too. The server leaves out the body."""
+    for route in routes:
+        if isinstance(route, APIRoute) and route.methods and "GET" in route.methods:
+            route.methods.add("HEAD")
+
+
+def without_head(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
+    """The routes as the OpenAPI document describes them: HEAD is the same operation as GET."""
+    described = list(map(copy, routes))
+    for route in described:
+        if isinstance(route, APIRoute) and route.methods:
+            route.methods = route.methods - {"HEAD"}
+    return described
 
 
 def documented(

@@ -131,7 +131,7 @@ class Pages(APIRouter):
                 return await _respond(given["view"], template, partial(handler, **given))
 
             _sign(endpoint, handler)
-            self.add_api_route(path, endpoint, methods=["GET", "HEAD"])
+            self.add_api_route(path, endpoint, methods=["GET"])
             return handler
 
         return declared

@@ -58,7 +58,7 @@ async def docs(request: Request) -> Response:
     return HTMLResponse(state.docs_page, headers=headers)
 
 
-@router.api_route("/openapi.json", methods=["GET", "HEAD"])
+@router.get("/openapi.json")
 async def openapi_document(request: Request) -> Response:
     """The OpenAPI document. Everybody may read it, so its bytes are made once."""
     state, root = request.app.state, root_of(request.scope)
