@@ -1,5 +1,6 @@
 """What is wrong with a body is described in a moment, in however many places it is wrong."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,3 +61,49 @@ def test_no_list_goes_on_after_an_error(shape: type[BaseModel]) -> None:
                 yield from lists(part)
 
     assert all(found.get("fail_fast") for found in lists(shape.__pydantic_core_schema__))
+
+
+@pytest.mark.parametrize(
+    ("shape", "body", "field"),
+    [
+        (SearchIn, {"query": "tea", "k": "5"}, ("k",)),
+        (SearchIn, {"query": "tea", "k": 5.0}, ("k",)),
+        (SearchIn, {"query": "tea", "k": True}, ("k",)),
+        (SearchIn, {"query": "tea", "offset": "1"}, ("offset",)),
+        (SearchIn, {"query": "tea", "min_similarity": "0.5"}, ("min_similarity",)),
+        (SearchIn, {"query": "tea", "explain": "yes"}, ("explain",)),
+        (SearchIn, {"vector": [0.5, "0.5"]}, ("vector", 1)),
+        (RecordIn, {"kind": "a", "text": "a", "weight": "1"}, ("weight",)),
+    ],
+)
+def test_no_string_stands_for_a_number(
+    shape: type[BaseModel], body: dict[str, Any], field: tuple[str | int, ...]
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        shape.model_validate(body)
+    with pytest.raises(ValidationError):
+        shape.model_validate_json(json.dumps(body))
+    assert [error["loc"] for error in raised.value.errors()] == [field]
+
+
+def test_a_time_is_a_string_and_a_whole_number_is_a_number() -> None:
+    given = {"kind": "a", "id": 7, "text": "a", "weight": 1, "created_at": "2020-01-01T00:00:00Z"}
+    for made in (RecordIn.model_validate(given), RecordIn.model_validate_json(json.dumps(given))):
+        assert (made.id, made.weight) == (7, 1.0)
+        assert made.created_at is not None
+        assert made.created_at.year == 2020
+
+
+@pytest.mark.parametrize("shape", sorted(set(shapes()), key=str), ids=lambda s: s.__name__)
+def test_every_number_in_a_body_is_strict(shape: type[BaseModel]) -> None:
+    def numbers(schema: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(schema, dict):
+            if schema.get("type") in ("int", "float", "bool"):
+                yield schema
+            for part in schema.values():
+                yield from numbers(part)
+        elif isinstance(schema, list | tuple):
+            for part in schema:
+                yield from numbers(part)
+
+    assert all(found.get("strict") for found in numbers(shape.__pydantic_core_schema__))

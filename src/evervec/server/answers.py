@@ -52,14 +52,34 @@ Data = Annotated[Any, PlainSerializer(plain_data, return_type=Any)]
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
 _MOST_FIELDS = 100
 """of an object in a body; each that is unknown would be an error of its own"""
+_STRICT = frozenset({"int", "float", "bool"})
 _IN_JSON = {"None": "null", "False": "false"}
 _TAG = re.compile(r'"(\d{1,19})"')
 
 
-class Given(BaseModel):
-    """A request body; unknown fields are rejected, to catch typos."""
+def _make_strict(schema: Any) -> None:
+    """Pydantic's own strict mode is also strict about times, and about choices by their name."""
+    if isinstance(schema, dict):
+        if schema.get("type") in _STRICT:
+            schema["strict"] = True
+        for part in schema.values():
+            _make_strict(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _make_strict(part)
 
-    model_config = ConfigDict(extra="forbid", strict=False)
+
+class Given(BaseModel):
+    """A request body; unknown fields are rejected, to catch typos. A number or a truth value must be
+    one in JSON: no string stands for it, nor one of them for the other."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        made = handler(source)
+        _make_strict(handler.resolve_ref_schema(made))
+        return made
 
     @model_validator(mode="before")
     @classmethod
