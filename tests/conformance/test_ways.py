@@ -97,6 +97,8 @@ def test_the_same_record_again_changes_nothing(ev: Evervec, store: Evervec) -> N
 def test_a_version_that_is_not_newer_is_not_accepted(ev: Evervec) -> None:
     assert ev.add(KIND, "new", id="1", version=2).accepted
     assert not ev.add(KIND, "old", id="1", version=1).accepted
+    refused = ev.add(KIND, "old", id="1", version=1, wait=60)  # there is nothing to wait for
+    assert (refused.accepted, refused.enqueued) == (False, False)
     found = ev.get(KIND, "1")
     assert found is not None
     assert found.text == "new"

@@ -118,3 +118,12 @@ def test_a_number_that_no_engine_has_is_refused(memory: World, number: Any) -> N
     if number is not None:
         with pytest.raises(InvalidArgument, match="after must be a whole number"):
             queue.jobs(after=number)
+
+
+def test_as_many_similar_records_are_found_as_a_search_may_return(file_world: World) -> None:
+    ev = file_world.open(most_hits=3)
+    add_all(ev, KIND, "alpha one", "alpha two", "alpha three", "alpha four")
+    work(ev)
+    assert sorted(hit.id for hit in ev.similar(KIND, "0", 3)) == ["1", "2", "3"]
+    with pytest.raises(InvalidArgument, match="k must be"):
+        ev.similar(KIND, "0", 4)

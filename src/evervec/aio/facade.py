@@ -97,7 +97,7 @@ class AsyncEvervec(Awaited[Evervec], AbstractAsyncContextManager["AsyncEvervec"]
             ticket = await self._call(Evervec.add, kind, data, **options, conn=conn)
         else:
             ticket = await self._runner.save(self._inner, kind, data, options)
-        if wait is not None and (ticket.accepted or options.get("if_seq") is None):
+        if wait is not None and ticket.accepted:
             await self.wait(ticket, wait)
         return ticket
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evervec.embedding.prepared import Vectors as PreparedVectors
@@ -25,7 +26,7 @@ from evervec.records.drafts import (
 from evervec.records.frames import ArrowStream
 from evervec.records.kinds import Kind, typed_record
 from evervec.rerankers.base import Reranker
-from evervec.search.request import read_request
+from evervec.search.request import Request, read_request
 from evervec.stores.values import Draft
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ class RecordMethods(Parts):
         """Save a record and enqueue its embedding job, in one transaction. When `add` returns, both
         are durable. `boxed`: the record stays hidden until it is embedded. `vectors`: your own, one
         for each chunk, so that nothing is embedded. `wait`: seconds to wait until it is embedded.
-        `if_seq`: only if the record still has that seq, and no newer content of it waits in a box
-        or a row; otherwise the ticket is not `accepted`.
+        `version`: only if the record's version is older; `if_seq`: only if the record still has that
+        seq, and no newer content of it waits in a box or a row. Otherwise the ticket is not
+        `accepted`, and there is nothing to wait for.
         `conn`: your own open transaction, which you commit."""
         options = {
             "id": id, "title": title, "metadata": metadata, "weight": weight,
@@ -87,7 +89,7 @@ class RecordMethods(Parts):
         draft = self.draft(kind, data, options)
         draft.if_seq = check_seq(if_seq)
         ticket = self._writer.save(kind, draft, conn)
-        if wait is not None and (ticket.accepted or if_seq is None):
+        if wait is not None and ticket.accepted:
             self.wait(ticket, wait)
         return ticket
 
@@ -214,8 +216,11 @@ class RecordMethods(Parts):
         )  # fmt: skip
         if after is not None:
             self.wait(check_ticket(after), check_seconds("wait", wait))
-        hits = self.store.searching(lambda: self._search.search(request), fresh=after is not None)
+        hits = self._found(request, fresh=after is not None)
         return self.attachments.with_rows(self.tenant, hits) if rows else hits
+
+    def _found(self, request: Request, *, fresh: bool = False) -> Hits:
+        return self.store.searching(lambda: self._search.search(request), fresh=fresh)
 
     def similar(
         self,
@@ -230,10 +235,11 @@ class RecordMethods(Parts):
         """The records of the same kind that are nearest to a record, by the mean of the vectors of
         its chunks. Raises `InvalidArgument` if it does not exist or is not embedded yet."""
         check_whole("k", k, 1, self.settings.most_hits)
-        hits = self.search(
-            vector=self._vectors.mean(kind, existing_id(id)), kind=kind, filter=filter,
-            k=min(k + 1, self.settings.most_hits), min_similarity=min_similarity, explain=explain,
+        request = read_request(
+            self.settings, None, k, vector=self._vectors.mean(kind, existing_id(id)), kind=kind,
+            filter=filter, min_similarity=min_similarity, explain=explain,
         )  # fmt: skip
+        hits = self._found(replace(request, k=k + 1))  # the record itself is the nearest
         hits[:] = [hit for hit in hits if hit.id != existing_id(id)][:k]
         return hits
 
