@@ -4,13 +4,19 @@ import contextlib
 import sqlite3
 import threading
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+import evervec
 from evervec import Evervec, InvalidArgument, Kind, Status, StoreError, WaitTimeout
 from support.world import KIND, World, assert_in_step, job_of, work
+
+
+def _file_of(world: World) -> Path:
+    return Path(world.ev.store.url.removeprefix("sqlite:///"))
 
 
 def fail_inside(ev: Evervec, conn: Any) -> None:
@@ -190,6 +196,29 @@ def test_a_connection_to_another_file_is_refused(joined_world: World) -> None:
 
 class TestSqlite3Connections:
     """What callers set on a `sqlite3.Connection` does not disturb evervec, and stays set."""
+
+    def test_a_connection_to_another_store_is_refused(
+        self, file_world: World, tmp_path: Path
+    ) -> None:
+        other, attached = tmp_path / "other.db", tmp_path / "attached.db"
+        with evervec.open(other, embedder="hashing") as theirs:
+            for file in (other, attached):
+                with closing(sqlite3.connect(file)) as conn:
+                    if file is attached:  # a commit to two files is not atomic
+                        conn.execute("attach database ? as mine", (str(_file_of(file_world)),))
+                    with pytest.raises(StoreError, match=f"{file.name}, not to .*nothing was"):
+                        file_world.ev.add(KIND, "alpha", id="1", conn=conn)
+            assert theirs.records() == file_world.ev.records() == []
+
+    def test_a_link_to_the_file_is_another_name_of_it(
+        self, file_world: World, tmp_path: Path
+    ) -> None:
+        link = tmp_path / "link.db"
+        link.symlink_to(_file_of(file_world))
+        with closing(sqlite3.connect(link)) as conn:
+            file_world.ev.add(KIND, "alpha", id="1", conn=conn)
+            conn.commit()
+        assert [record.id for record in file_world.ev.records()] == ["1"]
 
     def test_row_and_text_factories(self, file_world: World) -> None:
         with closing(file_world.connect()) as conn:

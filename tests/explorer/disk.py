@@ -385,6 +385,7 @@ class DiskConnections(Connections):
         self.path = None
         self.read_only = False
         self.name = "memory:"
+        self._file = None
         self._busy_seconds = 5.0
         self._lock = threading.RLock()
         self._idle, self._closed, self._pid = [], False, os.getpid()

@@ -29,6 +29,7 @@ from evervec.settings import Settings
 from evervec.stores.base import Store
 from evervec.stores.postgres import PostgresStore
 from evervec.stores.postgres.connections import Connections, Session, _name
+from evervec.stores.postgres.database import OwnDatabase
 from explorer.disk import Actor, calling_method
 from explorer.ruling import START, Clock
 from explorer.steps import AWAY, GO, LOST, SQL, STORE, Access, Step
@@ -410,6 +411,7 @@ class SteeredConnections(Connections):
         self._busy_ms = int(settings.busy_seconds * 1000)
         self._wait = settings.connect_seconds
         self._prepare = self._closed = False
+        self._own = OwnDatabase(self.name)
         self.disk = disk
         self._process = process
         self.pool: Any = self

@@ -9,9 +9,11 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine, text
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session as OrmSession
 
 from evervec import InvalidArgument, StoreError
+from evervec.stores.postgres.connections import Session
+from support import postgres
 from support.world import KIND, World, assert_in_step, work
 
 
@@ -79,7 +81,7 @@ def test_a_sqlalchemy_connection_that_has_not_begun_commits_what_was_added(
 
 
 def test_a_sqlalchemy_session_with_nested_transactions(world: World, engine: Any) -> None:
-    with Session(engine) as session, session.begin():
+    with OrmSession(engine) as session, session.begin():
         session.execute(text("create table mine (id int)"))
         world.ev.add(KIND, "alpha", id="1", conn=session)
         with contextlib.suppress(ZeroDivisionError), session.begin_nested():
@@ -93,3 +95,35 @@ def test_a_connection_of_another_driver_is_refused(world: World) -> None:
     with engine.connect() as conn, pytest.raises(InvalidArgument, match="psycopg"):
         world.ev.add(KIND, "alpha", id="1", conn=conn)
     engine.dispose()
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_connection_to_another_store_is_refused(world: World, autocommit: bool) -> None:
+    other = postgres.DATABASES.borrow()
+    with closing(world.connect()) as mine:
+        world.ev.add(KIND, "alpha", id="1", conn=mine)
+        mine.commit()
+    with closing(postgres.connect(other)) as conn:
+        conn.autocommit = autocommit
+        with pytest.raises(StoreError, match=r"another database than .*nothing was written"):
+            world.ev.add(KIND, "beta", id="2", conn=conn)
+        conn.rollback()
+        assert conn.execute("select count(*) from evervec.records").fetchone() == (0,)
+    postgres.DATABASES.give_back(other)
+    assert [record.id for record in world.ev.records()] == ["1"]
+
+
+def test_a_connection_is_looked_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    execute = Session.execute
+
+    def counted(self: Session, query: str, *given: Any, **options: Any) -> Any:
+        asked.append("pg_control_system" in query)
+        return execute(self, query, *given, **options)
+
+    monkeypatch.setattr(Session, "execute", counted)
+    with closing(world.connect()) as conn:
+        for id in ("1", "2"):
+            world.ev.add(KIND, "alpha", id=id, conn=conn)
+        conn.commit()
+    assert sum(asked) == 2, "for the store's own connection, and for the caller's"

@@ -31,6 +31,7 @@ from evervec.errors import (
 from evervec.model.deadlines import current, exceeded, left
 from evervec.settings import Settings
 from evervec.stores.postgres.awaited import AwaitedSession, session_of
+from evervec.stores.postgres.database import OwnDatabase
 from evervec.stores.postgres.interrupts import Interrupt
 from evervec.stores.postgres.packing import Packed, PackedDumper, pack
 from evervec.stores.sql.connections import (
@@ -97,6 +98,7 @@ class Connections:
         self._busy_ms = int(settings.busy_seconds * 1000)
         self._wait = settings.connect_seconds
         self._prepare = settings.postgres_prepare
+        self._own = OwnDatabase(self.name)
         self._closed = False
         self.pool: ConnectionPool[Raw] = ConnectionPool(
             url,
@@ -167,6 +169,7 @@ class Connections:
         if conn is not None:
             try:
                 with self.explained(), join(conn) as joined:
+                    self._own.check(joined, self._session)
                     yield joined
             except Conflict as error:  # only the caller can retry the whole transaction
                 raise CallersConflict(str(error)) from error

@@ -27,7 +27,7 @@ _MOST_WORDS = 64
 _MOST_IN_PHRASES = 16
 """for all terms together: engines compare all positions of the words of a phrase"""
 _LONGEST_PART = 128
-_LITTLE_WORDS = frozenset(
+LITTLE_WORDS = frozenset(
     [
         "a", "an", "and", "any", "are", "as", "at", "be", "by", "can", "did", "do", "does",
         "for", "from", "had", "has", "have", "how", "i", "if", "in", "into", "is", "it", "its",
@@ -55,7 +55,7 @@ def terms(query: str) -> list[str]:
             found += [word.group() for word in words]
         if not left:
             break
-    return [t for t in found if t.lower() not in _LITTLE_WORDS] or found
+    return [t for t in found if t.lower() not in LITTLE_WORDS] or found
 
 
 def part_of_text(query: str) -> str | None:

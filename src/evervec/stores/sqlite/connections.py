@@ -89,6 +89,7 @@ class Connections:
         self.read_only = read_only
         self._immutable = immutable
         self.name = str(path) if path else "memory:"
+        self._file = os.path.realpath(path) if path else None
         self._busy_seconds = busy_seconds
         self._lock = threading.RLock()
         self._idle: list[Reader] = []
@@ -202,6 +203,7 @@ class Connections:
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
         if conn is not None:
             with self._explained(), join(conn) as joined:
+                self._check_file(joined)
                 yield joined
             return
         self._check_open()
@@ -223,6 +225,17 @@ class Connections:
             except BaseException:
                 _roll_back(writer)
                 raise
+
+    def _check_file(self, joined: sqlite3.Connection) -> None:
+        """Refuse a caller's connection to another file, which may have a store of its own. Attached
+        to another file it is refused too: SQLite does not commit to two files at once."""
+        file: str = next(row[2] for row in joined.execute("pragma database_list") if row[0] == 0)
+        # a hard link is another file: each of its names has a write-ahead log of its own
+        if joined is not self._writer and self._file not in (file, os.path.realpath(file)):
+            raise StoreError(
+                f"conn= is a connection to {file or 'a database in memory'}, not to {self.name}; "
+                "nothing was written: give one to the store's own file"
+            )
 
     @contextmanager
     def sorting(self) -> Iterator[sqlite3.Connection]:
