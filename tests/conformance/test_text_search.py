@@ -101,3 +101,14 @@ def test_candidates_and_found_are_live_records_only(world: World) -> None:
     assert world.ev.store.records.candidates("other", numbers) == {}
     found_ = world.ev.store.records.found(numbers)
     assert [(f.kind, f.id, f.text) for f in found_.values()] == [(KIND, "0", "alpha")]
+
+
+def test_a_name_whose_stem_is_a_stop_word_finds_no_stop_words(world: World) -> None:
+    add_all(
+        world.ev, KIND, "The plumber in the house is called Ines", "in the garden, in the shade"
+    )
+    assert found(world, "Ines") == found(world, "who is Ines") == ["0"]
+    (hit,) = world.ev.search("Ines", mode="text", explain=True)
+    assert hit.explanation is not None
+    assert [word.word for word in hit.explanation.matched] == ["Ines"]
+    assert set(found(world, "in")) == {"0", "1"}

@@ -15,7 +15,7 @@ from evervec.indexes.base import Index, Matches, Query
 from evervec.model.deadlines import check
 from evervec.model.filters import Conditions
 from evervec.search.cache import SearchCache
-from evervec.search.matched_words import coverage, query_stems
+from evervec.search.matched_words import coverage, has_words, is_like_stop_words, query_stems
 from evervec.search.ranking import Evidence
 from evervec.search.request import Request
 from evervec.stores.base import Store
@@ -25,6 +25,8 @@ log = logging.getLogger("evervec")
 
 _AT_ONCE = 256
 """records whose cosines are asked for at once"""
+_UNSURE = 500
+"""records that are read for a query of words that full text takes for stop words, such as a name"""
 
 
 class Nearest(NamedTuple):
@@ -86,7 +88,7 @@ class CandidateFinder:
         are_more = nearest is not None and nearest.are_more
         if via == "semantic" or request.query is None:
             return Evidence(via, near, near_within=within, are_more_near=are_more)
-        texts, scores = self._texts(request, depths[-1], near.records)
+        texts, scores = self._texts(request, depths[-1], near.records, recall)
         share = partial(_share, recall, request.query)
         cosines: dict[int, float] = {}
         if nearest is not None:
@@ -100,16 +102,21 @@ class CandidateFinder:
         return Evidence(via, near, texts, share, within, cosines, scores, are_more)
 
     def _texts(
-        self, request: Request, limit: int, near: Sequence[int]
+        self, request: Request, limit: int, near: Sequence[int], recall: SearchCache
     ) -> tuple[list[tuple[int, float]], dict[int, float]]:
         """The records with the query's words, the best first; and all known scores, also of
         records that are near."""
+        query = request.query or ""
+        is_unsure = is_like_stop_words(query)
         found = [
             self._store.records.search_text(
-                self._tenant, kind, request.query or "", limit, request.conditions, near
+                self._tenant, kind, query, max(limit, _UNSURE) if is_unsure else limit,
+                request.conditions, near,
             )
             for kind in request.kinds or (None,)
-        ]
+        ]  # fmt: skip
+        if is_unsure:
+            found = [_with_words(recall, query, some) for some in found]
         scores = dict(chain.from_iterable(found))
         if len(found) == 1:
             return found[0][:limit], scores
@@ -142,6 +149,19 @@ def _share(recall: SearchCache, query: str | None, record: int) -> float:
         return 1.0
     read = next(recall.read([record]))
     return 1.0 if read is None else coverage(query, read.title, read.found.text)
+
+
+def _with_words(
+    recall: SearchCache, query: str, found: Sequence[tuple[int, float]]
+) -> list[tuple[int, float]]:
+    """Of the records that full text found, those that have the query's words as they are written."""
+    read = recall.read([record for record, _ in found])
+    good = [
+        item
+        for item, known in zip(found, read, strict=True)
+        if known is not None and has_words(query, known.title, known.found.text)
+    ]
+    return sorted(good, key=lambda item: (-item[1], item[0]))
 
 
 def _still_fitting(recall: SearchCache, found: Matches, conditions: Conditions) -> Matches:
