@@ -151,6 +151,8 @@ class FileRecords:
                     kept.add(source.id)
 
     def _record(self, source: Source, readers: Readers) -> dict[str, Any]:
+        if source.is_double:
+            raise _Double
         kind = type_of(source.path)
         if kind in NOT_TEXT:
             raise _NotText(kind)
@@ -249,13 +251,17 @@ class _NotText(Unreadable):
     """A file that is known by its name to hold no text."""
 
 
+class _Double(Unreadable):
+    """A link to a file that is added itself."""
+
+
 class _Skipped:
     """The files that were skipped: those of a common reason are summed up."""
 
     def __init__(self) -> None:
         self._types: Counter[str] = Counter()
         self._extras: Counter[str] = Counter()
-        self._empty = 0
+        self._empty = self._doubles = 0
         self._others: list[str] = []
 
     def add(self, source: Source, error: Exception) -> None:
@@ -265,6 +271,8 @@ class _Skipped:
             self._extras[error.extra] += 1
         elif str(error) == "empty":
             self._empty += 1
+        elif isinstance(error, _Double):
+            self._doubles += 1
         else:
             self._others.append(f"skipped {_short(source.path)}: {_reason(source.path, error)}")
 
@@ -282,6 +290,9 @@ class _Skipped:
             yield f"skipped {counted(count, f'{extra.upper()} file')}: {advice}"
         if self._empty:
             yield f"skipped {counted(self._empty, 'empty file')}"
+        if self._doubles:
+            one = self._doubles == 1
+            yield f"skipped {counted(self._doubles, 'link')} to {'a file' if one else 'files'} of the same folder"
 
 
 def _reason(path: Path, error: Exception) -> str:

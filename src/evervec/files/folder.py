@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evervec.errors import InvalidArgument
@@ -39,6 +39,8 @@ class Source:
     """name of the folder of which the id is a path"""
     inside: Path | None = None
     """the given folder in which the file was found; None if the file itself was given"""
+    is_double: bool = False
+    """it is a link to a file that was found too"""
 
     def leads_out(self) -> bool:
         """Whether it is a link to something outside the folder in which it was found."""
@@ -105,6 +107,7 @@ def find(
                 found.scopes += _scopes(inside, found.folders, above)
             for file in files:
                 _add(found, file, home, name, inside, fixed=above is not None)
+    _mark_doubles(found.sources)
     return found
 
 
@@ -218,6 +221,22 @@ def _add(
     other = found.sources.setdefault(id, source)
     if other is not source and other.path != file:
         raise InvalidArgument(same_id(other.path, file, id))
+
+
+def _mark_doubles(sources: dict[str, Source]) -> None:
+    """Mark the links in folders that lead to files which are found themselves, and of several links
+    to another file in the folder, such as a hidden one, all but the first."""
+    links = [s for s in sources.values() if s.inside is not None and os.path.islink(s.path)]
+    if not links:
+        return
+    files = {str(s.path) for s in sources.values()}
+    for link in links:
+        target = os.path.realpath(link.path)
+        if link.leads_out() or not os.path.exists(target):
+            continue
+        if target in files:
+            sources[link.id] = replace(link, is_double=True)
+        files.add(target)
 
 
 def same_id(one: Path, other: Path, id: str) -> str:
