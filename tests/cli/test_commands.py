@@ -453,7 +453,13 @@ def test_help_explains_commands_and_errors(run: Run) -> None:
     )
     for name, found in vars(errors).items():
         if isinstance(found, type) and issubclass(found, EvervecError):
-            assert run("help", name).stdout.startswith(name)
+            shown = run("help", name).stdout
+            assert shown.startswith(name)
+            assert f"/docs#error-{name}" in shown
+            assert (
+                f"In Python: {found.__module__ if name not in evervec.__all__ else 'evervec'}.{name}"
+                in shown
+            )
     assert "Discard the result" in run("help", "leaselost").stdout
 
 
@@ -736,8 +742,15 @@ def test_links_stay_inside_the_folder(run: Run, notes: Path) -> None:
     (notes / "out.txt").symlink_to(notes.parent / "private.txt")
     (notes / "in.txt").symlink_to(notes / "tea.md")
     (notes / "etc").symlink_to("/etc")
+    (notes / ".drafts").mkdir()
+    (notes / ".drafts" / "sea.md").write_text("The sea is salty.")
+    for name in ("a.txt", "b.txt"):  # the only ways to it
+        (notes / name).symlink_to(notes / ".drafts" / "sea.md")
     said = run("add", "note", "notes")
     assert "4 added" in said.stdout
+    assert "skipped 2 links to files of the same folder" in said.stderr
+    ids = [record["id"] for record in json.loads(run("list", "note", "--json").stdout)]
+    assert ids == ["a.txt", "deep/rock.txt", "page.html", "tea.md"]
     assert "skipped notes/out.txt: a link to something outside the folder" in said.stderr
     assert "secret" not in run("search", "secret", "--json").stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -14,12 +15,13 @@ import pytest
 
 import evervec
 from evervec.cli.config import load_config
+from evervec.cli.environment import unknown_variables
 from evervec.cli.lost import working
 from evervec.cli.narration import _narrate
 from evervec.errors import SettingsError
 from evervec.indexes.holder import Holder
 from evervec.model.jobs import Outcome
-from support.command import runner
+from support.command import run_module, runner
 
 
 def test_init_writes_a_settings_file_that_commands_use(tmp_path: Path) -> None:
@@ -233,3 +235,31 @@ def test_a_worker_with_the_number_of_a_dead_one_replaces_it(tmp_path: Path) -> N
             assert holder is not None
             assert holder.holder == str(Holder.here("worker"))
         assert ev.process_all().succeeded == 1
+
+
+def test_a_mistyped_variable_is_reported() -> None:
+    given = {
+        "EVERVEC_EMBEDER": "x", "EVERVEC_BATCHSIZE": "7", "EVERVEC_QUITE_OTHER": "1",
+        "EVERVEC_EMBEDDER": "x", "EVERVEC_BATCH_SIZE": "7", "EVERVEC_KEY": "k",
+        "EVERVEC_LOG_JSON": "1", "EVERVEC_TEST_POSTGRES": "x", "EVERVEC_BENCH_CORPUS": "x",
+        # what Kubernetes sets for services that are called evervec and evervec-db
+        "EVERVEC_SERVICE_HOST": "x", "EVERVEC_SERVICE_PORT": "x", "EVERVEC_SERVICE_PORT_HTTP": "x",
+        "EVERVEC_PORT": "x", "EVERVEC_PORT_8080_TCP": "x", "EVERVEC_PORT_8080_TCP_ADDR": "x",
+        "EVERVEC_DB_PORT": "x", "EVERVEC_DB_SERVICE_HOST": "x", "OTHER": "x",
+    }  # fmt: skip
+    assert list(unknown_variables(given)) == [
+        "EVERVEC_BATCHSIZE is not a setting; did you mean EVERVEC_BATCH_SIZE?",
+        "EVERVEC_EMBEDER is not a setting; did you mean EVERVEC_EMBEDDER?",
+        "EVERVEC_QUITE_OTHER is not a setting; see docs/settings.md",
+    ]
+
+
+@pytest.mark.parametrize(("options", "begin"), [((), "evervec: "), (("--log-json",), "{")])
+def test_a_command_says_once_that_a_variable_is_mistyped(
+    tmp_path: Path, options: tuple[str, ...], begin: str
+) -> None:
+    environ = {**os.environ, "EVERVEC_EMBEDDER": "hashing", "EVERVEC_EMBEDER": "x"}
+    done = run_module("evervec", *options, "init", "--json", folder=tmp_path, environ=environ)
+    (line,) = [line for line in done.stderr.splitlines() if "EVERVEC_EMBEDER is" in line]
+    assert line.startswith(begin)
+    assert json.loads(done.stdout)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from evervec.cli.environment import unknown_variables
 from evervec.errors import EvervecError, InvalidArgument, StoreError
 from evervec.telemetry.visible import visible_text
 
@@ -224,6 +225,11 @@ def cli(ctx: click.Context, /, verbose: bool, log_json: bool, **where: str | Non
         logging.getLogger("httpx").setLevel(logging.WARNING)  # Qdrant's client logs each call by it
     if os.environ.get("NO_COLOR"):
         ctx.color = False
+    for sentence in unknown_variables(os.environ):
+        if log_json:
+            logging.getLogger("evervec").warning(sentence)
+        else:
+            click.echo(f"evervec: {visible_text(sentence)}", err=True)
     ctx.obj = Where(**where)
 
 

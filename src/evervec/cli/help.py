@@ -7,6 +7,7 @@ import inspect
 
 import click
 
+import evervec
 from evervec import errors
 from evervec.cli.app import Where, command
 from evervec.cli.output import say, styled
@@ -41,7 +42,12 @@ def _explain(error: type[EvervecError]) -> None:
         say(" ".join(paragraph.split()))
     if error.__base__ not in (Exception, EvervecError) and error.__base__ is not None:
         say(f"It is a {error.__base__.__name__}.")
-    say(f"Documentation: reference/errors.md#{error.__name__.lower()}")
+    home = "evervec" if error.__name__ in evervec.__all__ else error.__module__
+    say(f"In Python: {home}.{error.__name__}")
+    say(
+        f"Over HTTP: a problem document of the type urn:evervec:{error.__name__}, which the service "
+        f"explains at /docs#error-{error.__name__}"
+    )
 
 
 _ERRORS = {

@@ -48,6 +48,11 @@ def setting_values(
     return values
 
 
+def variables_of(declared: Iterable[Field[Any]]) -> set[str]:
+    """The environment variables that set them."""
+    return {f"EVERVEC_{f.name.upper()}" for f in declared if f.type in _CAST}
+
+
 def _truth(text: str) -> bool:
     word = text.strip().lower()
     if word not in _TRUE + _FALSE:
