@@ -106,6 +106,10 @@ class Batcher(Generic[Asked, Answer]):
         """The waiting items that one call takes, the oldest first."""
         if not self._most_size:
             return list(islice(self._waiting, self._most))
+        if len(self._waiting) == 1:
+            ((answer, asked),) = self._waiting.items()
+            self._was_large = self._size_of(asked) > self._most_size
+            return [answer]
         sizes = {answer: self._size_of(asked) for answer, asked in self._waiting.items()}
         small = [answer for answer, size in sizes.items() if size <= self._most_size]
         oldest = next(iter(sizes))

@@ -180,18 +180,18 @@ class Keys:
     def good(self, ids: Iterable[str]) -> dict[str, StoredKey]:
         """The keys and tokens among `ids` that are neither revoked nor expired."""
         wanted = sorted(set(ids))
-        known = self._store.service.find_keys(wanted) if wanted else {}
-        parents = sorted({key.parent for key in known.values() if key.parent})
-        if parents:
-            known = {**self._store.service.find_keys(parents), **known}
-        now = self._store.now()
-        alive = {
-            id for id, key in known.items()
-            if key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
-        }  # fmt: skip
+        alive = self._alive(wanted) if wanted else {}
+        parents = sorted({key.parent for key in alive.values() if key.parent})
+        if not parents:
+            return alive
+        good = self._alive(parents)
+        return {id: key for id, key in alive.items() if key.parent is None or key.parent in good}
+
+    def _alive(self, ids: Sequence[str]) -> dict[str, StoredKey]:
+        known, now = self._store.service.find_keys(ids), self._store.now()
         return {
-            id: known[id] for id in alive.intersection(wanted)
-            if known[id].parent is None or known[id].parent in alive
+            id: key for id, key in known.items()
+            if key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
         }  # fmt: skip
 
     def used(self, when: Mapping[str, float]) -> None:

@@ -144,7 +144,8 @@ def headers_of(scope: Scope) -> dict[str, str]:
 def path_of(scope: Scope) -> str:
     """The path without the prefix under which another application has mounted this one."""
     path: str = scope.get("path", "")
-    return path.removeprefix(scope.get("root_path", ""))
+    root: str = scope.get("root_path", "")
+    return path.removeprefix(root) if root else path
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:

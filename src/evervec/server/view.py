@@ -124,6 +124,11 @@ TENANT = "For platform admins: only this tenant."
 TenantQuery = Annotated[str | None, Query(description=TENANT, min_length=1)]
 
 
+def asked_tenant(request: Request) -> str | None:
+    """`?tenant=` of a request whose route reads it itself."""
+    return request.query_params.get("tenant") if request.scope["query_string"] else None
+
+
 def view_of(
     request: Request, tenant: str | None, role: Role = Role.READER, *, by_kind: bool = False
 ) -> View:

@@ -52,7 +52,7 @@ from evervec.server.requests import (
 from evervec.server.router import Routes, described
 from evervec.server.routes.page import bounded_page
 from evervec.server.routes.tenants import quota_headers
-from evervec.server.view import TENANT, KindReaderView, KindWriterView, View, view_of
+from evervec.server.view import TENANT, KindReaderView, KindWriterView, View, asked_tenant, view_of
 from evervec.settings import Settings
 from evervec.stores.values import Draft
 
@@ -209,7 +209,7 @@ def draft_of(ev: Evervec, given: RecordIn) -> Draft:
 async def add_record(request: Request) -> Response:
     """Saves the record and its embedding job in one transaction, and responds when both are
     durable. An unchanged record (text, title, metadata and weight) enqueues nothing."""
-    view = view_of(request, request.query_params.get("tenant"), Role.WRITER, by_kind=True)
+    view = view_of(request, asked_tenant(request), Role.WRITER, by_kind=True)
     check_media_type(request)
     headers = headers_of(request.scope)
     settings = view.service.ev.settings

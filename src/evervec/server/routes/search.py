@@ -31,7 +31,7 @@ from evervec.server.requests import check_media_type
 from evervec.server.router import CheckedRequest, Routes, described
 from evervec.server.routes.jobs import JobOut
 from evervec.server.routes.records import TicketIn
-from evervec.server.view import TENANT, KindReaderView, View, view_of
+from evervec.server.view import TENANT, KindReaderView, View, asked_tenant, view_of
 
 router = Routes("search")
 
@@ -137,7 +137,7 @@ class WaitIn(Given):
 async def search(request: Request) -> Response:
     """`via` says how the hits were found: without vectors, only text search is used. With `after`,
     the result includes that change, or the response is 409 after `wait` seconds."""
-    view = view_of(request, request.query_params.get("tenant"), by_kind=True)
+    view = view_of(request, asked_tenant(request), by_kind=True)
     check_media_type(request)
     body = SearchIn.model_validate(await CheckedRequest(request.scope, request.receive).json())
     for kind in body.kind if isinstance(body.kind, list) else [body.kind]:

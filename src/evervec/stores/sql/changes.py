@@ -94,6 +94,8 @@ class Changes(Part):
 
     def _keep_given(self, db: Connection, rows: Sequence[Row]) -> None:
         """Keep the vectors that came with records, for the workers that will write them."""
+        if not rows:
+            return
         if known := [row.record for row in rows if row.was_stored]:
             db.execute(self.sql.replace_given, (self.engine.listed(known),))
         values = [(row.record, row.seq, *row.given) for row in rows if row.given]

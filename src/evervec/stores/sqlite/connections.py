@@ -72,6 +72,22 @@ class Reader:
             raise self._db._explain(error) from error
 
 
+class _Explained:
+    """Raises the driver's errors in the block as clear ones."""
+
+    __slots__ = ("_db",)
+
+    def __init__(self, db: Connections) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise self._db._explain(error) from error
+
+
 class Connections:
     """The connections of one process to one store: a `Database`."""
 
@@ -295,12 +311,8 @@ class Connections:
     def _check_open(self) -> None:
         check_usable(self.name, self._closed, self._pid)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._explain(error) from error
+    def _explained(self) -> _Explained:
+        return _Explained(self)
 
     def _explain(self, error: sqlite3.Error) -> EvervecError:
         code = getattr(error, "sqlite_errorcode", None) or 0

@@ -81,7 +81,8 @@ class Engine(engine.Engine):
         conn.execute(SQL.raise_counter, (above,))
 
     def each(self, conn: Connection, query: str, rows: Sequence[Values]) -> None:
-        conn.executemany(query, rows)
+        if rows:
+            conn.executemany(query, rows)
 
     @staticmethod
     def keyed(keys: Sequence[tuple[str, str, str]]) -> tuple[str]:
