@@ -5,7 +5,6 @@ import time
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import reduce
 from typing import Any
 
 import pytest
@@ -407,7 +406,12 @@ def test_a_filter_has_lists_in_json_in_place_of_sets() -> None:
     assert as_json({"a": {1}, "not": {"b": {"in": frozenset("x")}}}) == {
         "a": [1], "not": {"b": {"in": ["x"]}},
     }  # fmt: skip
-    deep: Any = reduce(lambda inner, _: {"not": inner}, range(sys.getrecursionlimit()), {"a": 1})
+
+
+def test_a_filter_that_json_cannot_nest_is_refused() -> None:
+    deep: Any = {"a": 1}
+    for _ in range(sys.getrecursionlimit()):
+        deep = {"not": deep}
     assert refusal(as_json, deep) == "filter: is nested too deep"
 
 
