@@ -79,6 +79,16 @@ def test_a_text_that_cannot_be_split_fails_alone() -> None:
     assert (first[1], third[1]) == (["one"], ["t\n\nthree"])
 
 
+@pytest.mark.parametrize("answers", [[], [[Piece(0, 1)]], [[Piece(0, 1)]] * 3])
+def test_texts_are_split_one_by_one_if_not_each_has_an_answer(answers: list[list[Piece]]) -> None:
+    class Miscounting(Failing):
+        def split_all(self, texts: Sequence[str]) -> list[list[Piece]]:
+            return answers
+
+    found = list(chunk_all(Miscounting(), [(None, "one"), (None, "two")]))
+    assert found == list(chunk_all(Failing(), [(None, "one"), (None, "two")]))
+
+
 class Wide(HashingEmbedder):
     max_batch = 1000
 

@@ -61,13 +61,15 @@ def test_rows_are_not_deleted_by_a_filter_nor_records_beside_them(app: App, ev: 
     app.execute("insert into articles (id, title, body, author) values (1, 'Tea', 'hills', 'a')")
     attach(ev)
     ev.add("a note", "x", id=1, metadata={"author": "a"})
+    ev.add("a note", "y", id=2, metadata={"author": "b"})
     ev.process_all()
     for kind in (None, "article"):
         for dry_run in (True, False):
             with pytest.raises(InvalidArgument, match="are the rows of articles"):
                 ev.delete_where({"author": "a"}, kind, dry_run=dry_run)
-    assert ev.count("a note") == 1
-    assert ev.delete_where({"author": "b"}, dry_run=True) == 0
+    assert ev.count("a note") == 2
+    assert ev.delete_where({"author": "c"}, dry_run=True) == 0
+    assert ev.delete_where({"author": "b"}) == 1, "none of them is a row"
     assert ev.delete_where({"author": "a"}, "a note", dry_run=True) == 1
 
 

@@ -43,7 +43,7 @@ TESTS = {
     "conformance/test_timeline conformance/test_own_vectors conformance/test_traces",
     "worker.pipeline": "unit/test_served_versions unit/test_versions_that_wait unit/test_batch_sizes "
     "unit/test_batch_outcomes unit/test_pipeline unit/test_progress unit/test_attempts "
-    "unit/test_verify faults/test_unreadable_jobs "
+    "unit/test_verify unit/test_index_writer faults/test_unreadable_jobs "
     "conformance/test_enqueue conformance/test_box conformance/test_quotas conformance/test_finish "
     "conformance/test_traces conformance/test_migrate conformance/test_work_by_hand "
     "conformance/test_attached_tables conformance/test_fairness "
@@ -64,7 +64,7 @@ TESTS = {
     "records.writer": "unit/test_writing unit/test_drafts conformance/test_bad_input conformance/test_save "
     "conformance/test_quotas conformance/test_box conformance/test_transaction "
     "conformance/test_records_listing conformance/test_own_vectors conformance/test_delete_version "
-    "conformance/test_ways",
+    "conformance/test_ways conformance/test_attached_tables",
     "model.filters": "unit/test_exact_bounds unit/test_filters",
 }
 """by module, the files of tests that are about it"""

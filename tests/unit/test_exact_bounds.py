@@ -1,5 +1,6 @@
 """Where exactly input begins to be refused, value by value, and in which words."""
 
+import sys
 import time
 import uuid
 from dataclasses import replace
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 
 from evervec import InvalidArgument, InvalidRecord
-from evervec.model.bounds import BIGGEST, check_bound, check_limit, check_whole, shown
+from evervec.model.bounds import BIGGEST, check_bound, check_limit, check_seq, check_whole, shown
 from evervec.model.filters import (
     Condition,
     Group,
     Wanted,
+    as_json,
     comparable,
+    fits_all,
+    group_key,
     matches,
     parse_filter,
     read_filter,
@@ -24,6 +28,7 @@ from evervec.records.drafts import (
     LONGEST_NAME,
     _uuid7,
     are_plain_ids,
+    check_after,
     check_metadata,
     check_name,
     check_text,
@@ -84,6 +89,13 @@ def test_a_limit_is_what_engines_take() -> None:
     refusal(check_limit, 0)
     refusal(check_limit, 1 << 31)
     assert BIGGEST == (1 << 63) - 1
+
+
+def test_a_condition_on_a_seq_may_be_zero_and_what_engines_take() -> None:
+    assert [check_seq(value) for value in (None, 0, BIGGEST)] == [None, 0, BIGGEST]
+    for value in (-1, BIGGEST + 1, True):
+        said = refusal(check_seq, value)
+        assert said == f"if_seq must be a whole number from 0 to {BIGGEST}, not {value!r}"
 
 
 def test_a_value_is_shown_cut_short() -> None:
@@ -209,6 +221,17 @@ def test_text_title_and_data_have_bounds_of_their_own() -> None:
     assert refusal(make_draft, 5, {}, SETTINGS) == "text: must be text, not int"
     assert refusal(make_draft, "x", {"title": 5}, SETTINGS) == "title: must be text, not int"
     make_draft("x" * 21, {"title": "y" * 11}, None, data="z" * 21)  # it was accepted before
+
+
+def test_a_list_begins_after_a_record_or_its_kind_and_id() -> None:
+    assert check_after(None) is None
+    longest = "x" * LONGEST_ID
+    assert check_after(["note", longest]) == ("note", longest)
+    for bad in ("note", ("note",), 5):
+        said = refusal(check_after, bad)
+        assert said == f"after must be a record, or its kind and id, not {bad!r}"
+    assert refusal(check_after, ("note", "")) == "after: is empty"
+    assert refusal(check_after, ("note", longest + "x")).startswith("after: has 2049 bytes")
 
 
 # metadata
@@ -379,6 +402,43 @@ def test_what_is_no_filter_is_named(given: Any, said: str) -> None:
     assert refusal(parse_filter, given).startswith(said)
 
 
+def test_a_filter_has_lists_in_json_in_place_of_sets() -> None:
+    assert as_json({"a": {1}, "not": {"b": {"in": frozenset("x")}}}) == {
+        "a": [1], "not": {"b": {"in": ["x"]}},
+    }  # fmt: skip
+
+
+def test_a_filter_that_json_cannot_nest_is_refused() -> None:
+    deep: Any = {"a": 1}
+    for _ in range(sys.getrecursionlimit()):
+        deep = {"not": deep}
+    assert refusal(as_json, deep) == "filter: is nested too deep"
+
+
+@pytest.mark.parametrize(
+    ("given", "every"),
+    [
+        ({}, True),
+        ({"and": [{}]}, True),
+        ({"or": [{}, {"a": 1}]}, True),
+        ({"not": {"a": []}}, True),
+        ({"not": {"or": [{"a": []}, {"b": []}]}}, True),
+        ({"not": {"a": 1, "b": []}}, True),
+        ({"a": 1}, False),
+        ({"a": []}, False),
+        ({"or": [{"a": 1}, {"a": []}]}, False),
+        ({"not": {"a": 1}}, False),
+        ({"not": {"a": None}}, False),
+        ({"not": {"a": [1]}}, False),
+        ({"not": {"or": [{"a": 1}, {"a": []}]}}, False),
+        ({"not": {"and": [{}]}}, False),
+    ],
+    ids=str,
+)
+def test_a_filter_that_lets_every_record_pass_is_known(given: Any, every: bool) -> None:
+    assert fits_all(parse_filter(given)) is every
+
+
 def test_equality_may_be_written_out() -> None:
     assert parse_filter({"a": {"eq": 1}}) == parse_filter({"a": 1}) == (Condition("a", "eq", 1),)
 
@@ -408,3 +468,16 @@ def test_values_are_told_apart_as_engines_compare_them() -> None:
     assert comparable([1, [2], {"a": 3}, None]) == [1, None]
     assert comparable({"a": 1}) == []
     assert comparable("x") == ["x"]
+
+
+def test_values_are_grouped_as_filters_find_them_equal() -> None:
+    equal: list[tuple[Any, Any]] = [
+        (1, 1.0),
+        ([1, "x"], [1.0, "x"]),
+        ({"a": [1], "b": None}, {"b": None, "a": [1.0]}),
+    ]
+    for one, other in equal:
+        assert group_key(one) == group_key(other)
+    apart: list[Any] = [1, 2, True, "1", None, [], [1], [True], [2], [1, 2], [[1]], {},
+                        {"a": 1}, {"a": 2}, {"b": 1}, {"a": [1]}, [["a", 1]]]  # fmt: skip
+    assert len({group_key(value) for value in apart}) == len(apart)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from evervec import Evervec, Status
+from evervec.errors import IndexMismatch
 from evervec.model.records import Change
+from evervec.stores.notes import INDEX, Location
 from evervec.stores.values import Applied, ChunksMissing
 from evervec.worker.batch import Written
 from support.world import KIND, World, add_all, assert_in_step, job_of, paragraph, work
@@ -231,6 +233,18 @@ def test_another_pass_embeds_nothing_that_the_faster_worker_embedded(
     assert work(world.ev).succeeded == 1
     assert world.embedder.texts == []
     assert_in_step(world.ev, {"0": "alpha"})
+
+
+def test_what_went_to_an_index_that_the_store_has_left_is_not_finished(world: World) -> None:
+    add_all(world.ev, KIND, "alpha", "beta")
+    batch, _ = world.ev.pipeline.prepare(world.ev.pipeline.claim(10))
+    world.ev.pipeline.embed(batch)
+    INDEX.put(world.ev.store.shared, Location("elsewhere", world.ev.index.generation + 1))
+    with pytest.raises(IndexMismatch, match="open the store again"):
+        world.ev.pipeline.write(batch)
+    for id in "01":
+        job = job_of(world.ev, id)
+        assert (job.status, job.attempts) == (Status.PENDING, 0)
 
 
 @pytest.mark.parametrize("state", ["serving", "retired"])

@@ -210,12 +210,12 @@ def test_what_is_written_again_may_be_written_before_its_tombstones_are_gone(
 def test_tables_are_compared_for_the_same_tenant_and_counted_with_the_rest(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str | None, bool]] = []
+    asked: list[tuple[str | None, bool, dict[str, object]]] = []
 
     def compare(
         tables: object, tenant: str | None, findings: Findings, *, repair: bool, **chosen: object
     ) -> None:
-        asked.append((tenant, repair))
+        asked.append((tenant, repair, chosen))
         findings.repaired += 1
 
     monkeypatch.setattr("evervec.verify.verify.compare_tables", compare)
@@ -223,8 +223,11 @@ def test_tables_are_compared_for_the_same_tenant_and_counted_with_the_rest(
     monkeypatch.setattr(memory.ev.index, "strays", lambda used, tenant: strays)
     monkeypatch.setattr(memory.ev.index, "drop_strays", lambda found: None)
     assert memory.ev.verify(repair=True).repaired == 3
-    memory.ev.verify(all_tenants=True)
-    assert asked == [("default", True), (None, False)]
+    memory.ev.verify(all_tenants=True, kind=KIND, faults=["stale"])
+    assert asked == [
+        ("default", True, {"kind": None, "faults": None}),
+        (None, False, {"kind": KIND, "faults": {"stale"}}),
+    ]
 
 
 def test_what_looks_wrong_is_looked_at_once_more(

@@ -151,7 +151,9 @@ def chunk_all(
     splits: Sequence[Iterable[Span | Piece] | None] = [None] * len(given)
     if split_all is not None:
         with suppress(Exception):  # one by one, it is known whose text it was
-            splits = split_all([text for _, text in given])
+            answers = list(split_all([text for _, text in given]))
+            if len(answers) == len(given):
+                splits = answers
     for (title, text), split in zip(given, splits, strict=True):
         try:
             yield _chunks(chunker.split(text) if split is None else split, title, text, window)
