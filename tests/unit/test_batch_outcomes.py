@@ -251,6 +251,17 @@ def test_the_index_is_told_all_that_it_keeps_of_a_record(
     assert list(change.kept.values()) == [1]
 
 
+def test_a_result_says_of_which_text_of_its_record_it_is(memory: World) -> None:
+    text = memory.ev.add(KIND, "alpha", id="1")
+    memory.ev.add(KIND, "beta", id="2", boxed=True)
+    memory.ev.queue.enqueue(KIND, "1")  # a larger number, for the same text
+    batch, _ = memory.ev.pipeline.prepare(memory.ev.pipeline.claim(5))
+    memory.ev.pipeline.embed(batch)
+    finishes = batch.settle("w", memory.clock.now).finishes
+    read = {f.job.record_id: (f.text_seq, f.seq > text.seq) for f in finishes}
+    assert read == {"1": (text.seq, True), "2": (None, True)}
+
+
 def test_jobs_of_a_tenant_that_used_up_its_quota_are_given_back(memory: World) -> None:
     add_all(memory.ev, KIND, "alpha")
     memory.tenant("other").add(KIND, "beta", id="1")
