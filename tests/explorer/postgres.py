@@ -32,7 +32,7 @@ from evervec.stores.postgres.connections import Connections, Session, _name
 from evervec.stores.postgres.database import OwnDatabase
 from explorer.disk import Actor, calling_method
 from explorer.ruling import START, Clock
-from explorer.steps import AWAY, GO, LOST, SQL, STORE, Access, Step
+from explorer.steps import AWAY, GO, LOST, SQL, STORE, Access, InTheWay, Step
 from support import postgres
 
 _sleep = time.sleep
@@ -48,6 +48,7 @@ _NEVER = 3600.0
 schedule must not be ended by it"""
 _VACUUM_AFTER = 200
 _WAITS = "select cardinality(pg_blocking_pids(%s)) > 0"
+_WAITS_FOR = "select pg_blocking_pids(%s) && %s::int[]"
 _CUT = "select count(pg_terminate_backend(pid)) from unnest(%s::int[]) as pid"
 _LEFT = "select count(*) from pg_stat_activity where pid = any (%s)"
 _PREPARED = "select gid from pg_prepared_xacts where database = current_database()"
@@ -322,9 +323,21 @@ class PostgresDisk:
         return bool(row and row[0])
 
     def hand_over(self, conn: Steered) -> None:
+        if conn.owner.goes_on and self._is_stuck(conn):
+            self._cut([conn])
+            raise InTheWay
         self._blocked[id(conn.owner)] = conn
         conn.owner.ask(Step(SQL, "waits for a lock", False))
         self._blocked.pop(id(conn.owner), None)
+
+    def _is_stuck(self, conn: Steered) -> bool:
+        """Whether a statement waits for a process that waits for its turn; other waits end by
+        themselves."""
+        others = [*self._borrowed.values(), *self._others.values()]
+        busy = [c for conns in others for c in conns if not (c.closed or c.is_idle)]
+        pids = [0, *(c.info.backend_pid for c in busy)]  # 0 has what is prepared
+        row = self.admin.execute(_WAITS_FOR, (conn.info.backend_pid, pids)).fetchone()
+        return bool(row and row[0])
 
     def lets(self, process: Actor) -> bool:
         """Whether nobody is in the way of a process."""

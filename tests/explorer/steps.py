@@ -31,6 +31,11 @@ LEASE = 60.0
 """seconds"""
 
 
+class InTheWay(Exception):
+    """A process that starts, which takes no turns, needs what another one has locked that waits for
+    its turn."""
+
+
 WORLD = "world"
 """the actor of what happens to all processes at once"""
 

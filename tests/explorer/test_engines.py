@@ -12,13 +12,14 @@ from explorer.damage import TWICE
 from explorer.engines import aligned
 from explorer.exploring import Explorer
 from explorer.replaying import Line, expanded, following, replay
-from explorer.ruling import ruled
+from explorer.ruling import ruled, ruling
 from explorer.scopes import Result, Scope, Stage
-from explorer.steps import STORE, Choice
+from explorer.steps import CLOCK, STARTS, STORE, Choice, Step
 from explorer.world import Process, World
 
 WORKER = {"worker1": ("worker", 1)}
 BEFORE = (("add", "0", "C"), ("add", "1", "A"))
+STANDS = Step(CLOCK, "stands", False)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,35 @@ def test_a_statement_that_waits_for_a_lock_lets_others_go_on() -> None:
     assert "waits for a lock" in _steps(result, "application")
     order = [h.choice.actor for h in result.world.happened]
     assert order.index("worker1") < max(n for n, a in enumerate(order) if a == "application1")
+
+
+def test_a_process_starts_when_nobody_is_in_its_way() -> None:
+    """It takes no turns until it has started, so it could not wait for another one's."""
+    stage = Stage(Scope("own", {}, BEFORE, store="postgres"))
+    world = World(stage.disk, "own", stage.settings)
+    turns = ["other", "holder"]
+    started = []
+
+    def holder(p: Process) -> None:
+        caller = stage.disk.caller(p)
+        with caller.joined() as conn, world.quietly():
+            conn.execute("lock table evervec.versions")
+        p.ask(STANDS)
+        caller.commit(lambda: None)
+
+    def other(p: Process) -> None:
+        started.append(p.life)
+
+    with ruling(world):
+        assert world.run(
+            {"holder": holder, "other": other},
+            lambda _, waiting: Choice(turns.pop(0) if turns else waiting[0].name),
+        )
+        world.end()
+    assert started == ["other-0"]
+    order = [(h.choice.actor, h.step.what) for h in world.happened]
+    assert order[:2] == [("other", STARTS), ("holder", STANDS.what)]
+    assert order[-1] == ("other", STARTS)
 
 
 def test_a_delete_leaves_what_it_cannot_see_yet() -> None:

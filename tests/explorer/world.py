@@ -43,6 +43,7 @@ from explorer.steps import (
     Access,
     Choice,
     Happened,
+    InTheWay,
     Step,
 )  # fmt: skip
 from support.oracle import Oracle
@@ -341,8 +342,12 @@ class World:
         self.happened, self.restarts = happened, restarts
 
     def _begin(self, actor: Process) -> None:
-        actor.open()
-        actor.begin()
+        try:
+            actor.open()
+        except InTheWay:  # it tries again in its next turn
+            actor.pending = Step(CLOCK, STARTS, False)
+        else:
+            actor.begin()
 
     def _perform(self, choice: Choice) -> None:
         if choice.actor == WORLD:
