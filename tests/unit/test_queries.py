@@ -180,7 +180,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "load": (
         "op", "seq", "state", "title", "text", "metadata", "weight", "updated_at", "chunks", "box",
-        "trace", "box_seq",
+        "trace", "box_seq", "record_seq",
     ),
     "record_columns": (
         "tenant", "kind", "id", "seq", "title", "text", "metadata", "weight", "created_at",

@@ -33,7 +33,7 @@ limit ?5
 -- name: load
 -- an entry in doubt is left out: it does not prove that its chunks are in the index
 select j.op, j.seq, r.state, r.title, r.text, r.metadata, r.weight, r.updated_at, l.chunks, j.box,
-       j.trace, j.box_seq, r.seq
+       j.trace, j.box_seq, r.seq as record_seq
 from json_each(?) as wanted
 left join evervec_jobs as j on j.job_id = wanted.value
 left join evervec_records as r on r.record = j.record
