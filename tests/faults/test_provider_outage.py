@@ -36,6 +36,7 @@ def test_25_an_hour_without_the_provider_loses_nothing_and_spends_no_attempt(
         world.worker()
     until(lambda: provider.seen().embedded > len(notes) / 5, "the workers to be at it")
     provider.behave(down=True)
+    until(lambda: ev.queue.stats().gate is not None, "the outage to be noticed")
     until(lambda: ev.queue.stats().processing == 0, "all to be given back")
     for _ in range(3):
         tries = _tries(world) + 1
