@@ -11,6 +11,7 @@ from evervec import (
     InvalidArgument,
     InvalidTransition,
     Kind,
+    Migration,
     VersionMismatch,
     WaitTimeout,
 )
@@ -491,6 +492,14 @@ def test_a_boxed_record_appears_when_what_serves_has_it(filled: World) -> None:
         assert found(ev, query) == ("hashing-64", [id])
 
 
+def migrated_beside_a_box(ev: Evervec) -> Migration:
+    """A new version that has indexed all, while a record waits in its box."""
+    migration = ev.migrate(Other())
+    drive(ev)
+    ev.add(KIND, "boxed change", id="0", boxed=True)
+    return migration
+
+
 @pytest.mark.parametrize("in_flight", [False, True])
 def test_an_opened_box_is_newer_than_what_was_indexed_beside_it(
     filled: World, in_flight: bool
@@ -498,9 +507,7 @@ def test_an_opened_box_is_newer_than_what_was_indexed_beside_it(
     """The old text had a larger number than the box, because it was enqueued after it: the new version
     seemed to have all. `in_flight`: it was being embedded when the box was opened."""
     ev = filled.ev
-    migration = ev.migrate(Other())
-    drive(ev)
-    ev.add(KIND, "boxed change", id="0", boxed=True)
+    migration = migrated_beside_a_box(ev)
     ev.queue.enqueue(KIND, "0")
     (new,) = [c.version for c in ev.store.versions.collections() if c.state == "building"]
     batch, _ = ev.pipeline.prepare(ev.queue.claim(10, versions=[new]))
@@ -528,9 +535,7 @@ def test_an_opened_box_is_newer_than_what_was_indexed_beside_it(
 def test_a_box_that_is_opened_too_late_makes_nothing_older(filled: World) -> None:
     """A plain add came first, and the new version has it already."""
     ev = filled.ev
-    migration = ev.migrate(Other())
-    drive(ev)
-    ev.add(KIND, "boxed change", id="0", boxed=True)
+    migration = migrated_beside_a_box(ev)
     batch, _ = ev.pipeline.prepare(ev.pipeline.claim(10))
     ev.pipeline.embed(batch)
     ev.add(KIND, "plain change", id="0")
@@ -546,9 +551,7 @@ def test_a_box_that_is_opened_too_late_makes_nothing_older(filled: World) -> Non
 def test_verify_knows_the_points_that_were_indexed_beside_an_opened_box(filled: World) -> None:
     """The new version's job for the opened box was cancelled."""
     ev = filled.ev
-    migration = ev.migrate(Other())
-    drive(ev)
-    ev.add(KIND, "boxed change", id="0", boxed=True)
+    migration = migrated_beside_a_box(ev)
     ev.queue.enqueue(KIND, "0")
     claim_for(ev, "other-1")
     claim_for(ev, "hashing-64")

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from sqlalchemy.orm import Session as OrmSession
 
 from evervec import InvalidArgument, StoreError
 from evervec.stores.postgres.connections import Session
+from evervec.stores.postgres.database import OwnDatabase
 from support import postgres
 from support.world import KIND, World, assert_in_step, work
 
@@ -111,6 +113,30 @@ def test_a_connection_to_another_store_is_refused(world: World, autocommit: bool
         assert conn.execute("select count(*) from evervec.records").fetchone() == (0,)
     postgres.DATABASES.give_back(other)
     assert [record.id for record in world.ev.records()] == ["1"]
+
+
+def test_a_store_may_move_to_another_server_while_it_is_open() -> None:
+    """An upgrade of the server gives the database another identity, at the same address."""
+    mine, moved, other = ((n, n) for n in range(3))
+    now = mine
+
+    @contextlib.contextmanager
+    def own() -> Iterator[Any]:
+        yield _session(now)
+
+    database = OwnDatabase("store")
+    database.check(_session(mine), own)
+    now = moved
+    database.check(_session(moved), own)
+    with pytest.raises(StoreError, match="another database"):
+        database.check(_session(other), own)
+
+
+def _session(identity: tuple[int, int]) -> Any:
+    """A session in that database, on a connection of its own."""
+    session = mock.Mock()
+    session.execute.return_value.fetchone.return_value = identity
+    return session
 
 
 def test_a_connection_is_looked_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

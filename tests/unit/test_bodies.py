@@ -48,19 +48,22 @@ def test_a_list_ends_with_its_first_error(shape: type[BaseModel], body: dict[str
     assert raised.value.error_count() <= 4
 
 
+def _parts(shape: type[BaseModel], *types: str) -> Iterator[dict[str, Any]]:
+    """The parts of these types, however deep."""
+    left: list[Any] = [shape.__pydantic_core_schema__]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            if part.get("type") in types:
+                yield part
+            left += part.values()
+        elif isinstance(part, list | tuple):
+            left += part
+
+
 @pytest.mark.parametrize("shape", sorted(set(shapes()), key=str), ids=lambda s: s.__name__)
 def test_no_list_goes_on_after_an_error(shape: type[BaseModel]) -> None:
-    def lists(schema: Any) -> Iterator[dict[str, Any]]:
-        if isinstance(schema, dict):
-            if schema.get("type") == "list":
-                yield schema
-            for part in schema.values():
-                yield from lists(part)
-        elif isinstance(schema, list | tuple):
-            for part in schema:
-                yield from lists(part)
-
-    assert all(found.get("fail_fast") for found in lists(shape.__pydantic_core_schema__))
+    assert all(found.get("fail_fast") for found in _parts(shape, "list"))
 
 
 @pytest.mark.parametrize(
@@ -96,14 +99,4 @@ def test_a_time_is_a_string_and_a_whole_number_is_a_number() -> None:
 
 @pytest.mark.parametrize("shape", sorted(set(shapes()), key=str), ids=lambda s: s.__name__)
 def test_every_number_in_a_body_is_strict(shape: type[BaseModel]) -> None:
-    def numbers(schema: Any) -> Iterator[dict[str, Any]]:
-        if isinstance(schema, dict):
-            if schema.get("type") in ("int", "float", "bool"):
-                yield schema
-            for part in schema.values():
-                yield from numbers(part)
-        elif isinstance(schema, list | tuple):
-            for part in schema:
-                yield from numbers(part)
-
-    assert all(found.get("strict") for found in numbers(shape.__pydantic_core_schema__))
+    assert all(found.get("strict") for found in _parts(shape, "int", "float", "bool"))

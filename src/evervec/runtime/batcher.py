@@ -85,7 +85,6 @@ class Batcher(Generic[Asked, Answer]):
         """Pass the waiting items to the thread, up to `most`."""
         group = self._next()
         questions = [self._waiting.pop(answer) for answer in group]
-
         is_large = bool(self._most_size) and self._size_of(questions[0]) > self._most_size
 
         def work() -> None:
@@ -104,12 +103,8 @@ class Batcher(Generic[Asked, Answer]):
 
     def _next(self) -> list[asyncio.Future[Answer]]:
         """The waiting items that one call takes, the oldest first."""
-        if not self._most_size:
+        if not self._most_size or len(self._waiting) == 1:
             return list(islice(self._waiting, self._most))
-        if len(self._waiting) == 1:
-            ((answer, asked),) = self._waiting.items()
-            self._was_large = self._size_of(asked) > self._most_size
-            return [answer]
         sizes = {answer: self._size_of(asked) for answer, asked in self._waiting.items()}
         small = [answer for answer, size in sizes.items() if size <= self._most_size]
         oldest = next(iter(sizes))

@@ -64,7 +64,7 @@ def _make_strict(schema: Any) -> None:
             schema["strict"] = True
         for part in schema.values():
             _make_strict(part)
-    elif isinstance(schema, list):
+    elif isinstance(schema, list | tuple):
         for part in schema:
             _make_strict(part)
 

@@ -30,10 +30,11 @@ class OwnDatabase:
         connection is looked at once. `own`: a session of the store."""
         if joined.raw in self._known:
             return
-        if self._identity is None:
+        identity = joined.execute(_IDENTITY).fetchone()
+        if identity != self._identity:  # or the store's own has changed: another server took over
             with own() as session:
                 self._identity = session.execute(_IDENTITY).fetchone()
-        if joined.execute(_IDENTITY).fetchone() != self._identity:
+        if identity != self._identity:
             raise StoreError(
                 f"conn= is a connection to another database than {self._name}; nothing was "
                 "written: give one to the store's own"
