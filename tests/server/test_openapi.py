@@ -3,6 +3,7 @@ and without, and meets no answer that it does not name."""
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
@@ -175,11 +176,18 @@ def test_operations_have_names_for_generated_clients_and_references_lead_somewhe
     assert set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(described))) <= known
 
 
-def test_the_document_is_made_once_for_everybody(
+def test_the_document_is_made_once_for_everybody_and_not_in_the_event_loop(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    http = served.http()
+    http, describe, threads = served.http(), served.app.openapi, []
+
+    def watched() -> dict[str, Any]:
+        threads.append(threading.current_thread().name)
+        return describe()
+
+    monkeypatch.setattr(served.app, "openapi", watched)
     first = http.get("/openapi.json")
+    assert threads == ["evervec-service-0"], "the first request of a stranger stops all others"
     monkeypatch.setattr(served.app, "openapi", lambda: pytest.fail("made again"))
     again = http.get("/openapi.json")
     assert (first.status_code, first.headers["content-type"]) == (200, "application/json")

@@ -1,5 +1,6 @@
 """`evervec serve` as its users meet it: started, stopped, killed, and asked by many at once."""
 
+import asyncio
 import json
 import random
 import socket
@@ -7,15 +8,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from uvicorn import Config
 
 import evervec
 from evervec import Client, EvervecError, InvalidArgument, SettingsError, StoreError
 from evervec.cli.app import cli
+from evervec.server import serve
 from evervec.server.keys import Keys
 from support.processes import until
 from support.service import ServiceProcess, free_port
@@ -111,6 +115,36 @@ def test_a_signal_ends_it_in_time_though_a_provider_hangs(start: Start, tmp_path
             connection.close()
     with evervec.open(tmp_path / "evervec.db", embedder="noop") as ev:
         assert ev.get("note", "1") is not None
+
+
+def test_many_connections_are_accepted_in_few_turns_of_the_event_loop() -> None:
+    """uvloop accepts one per turn and listening socket: clients that open many would keep all others
+    waiting."""
+    sockets = serve._listening("127.0.0.1", 0)
+    address, turns, made = sockets[0].getsockname(), 0, 0
+
+    class Counted(asyncio.Protocol):
+        def connection_made(self, _: asyncio.BaseTransport) -> None:
+            nonlocal made
+            made += 1
+
+    async def accept(clients: int) -> None:
+        nonlocal turns
+        loop = asyncio.get_running_loop()
+        with ExitStack() as stack:
+            for listening in sockets:
+                server = await loop.create_server(Counted, sock=listening, backlog=1024)
+                stack.callback(server.close)
+            for _ in range(clients):
+                stack.enter_context(socket.create_connection(address))
+            while made < clients:
+                turns += 1
+                await asyncio.sleep(0)
+
+    make = Config(serve).get_loop_factory()  # type: ignore[arg-type]
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(accept(128))
+    assert turns < 64
 
 
 def test_it_refuses_to_listen_where_it_must_not_or_cannot(command: Command) -> None:

@@ -1,7 +1,10 @@
 """What clients without a key may do: short forms, in time, not too many, not too often."""
 
+import asyncio
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlencode
@@ -11,9 +14,11 @@ from starlette.testclient import TestClient
 
 import evervec
 from evervec import Evervec
+from evervec.server import delays
 from evervec.server.app import make_app
 from evervec.server.dashboard import routing
 from evervec.server.dashboard.paths import SIGN_IN, THEME
+from evervec.server.delays import Delays
 from evervec.server.problems import Problem
 from evervec.server.strangers import Strangers
 from evervec.settings import Settings
@@ -113,6 +118,7 @@ def test_a_trickled_form_ends_in_time(
 
 
 # how many at once
+@pytest.mark.usefixtures("no_delay")
 def test_forms_under_way_of_one_client_are_few(made: Make) -> None:
     served = made(server_open_requests=3)
     held = [begun(served, SIGN_IN, "Content-Length: 100", b"key=a") for _ in range(3)]
@@ -140,41 +146,49 @@ def scope(client: str, path: str = SIGN_IN) -> dict[str, Any]:
     return {"path": path, "client_address": client}
 
 
+@pytest.fixture
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delays, "SECONDS", 0.0)
+
+
 def passed(strangers: Strangers, times: int, **given: Any) -> int:
     count, refused = 0, []
     for _ in range(times):
         try:
-            with strangers.counted(scope(**given)):
-                count += 1
+            asyncio.run(strangers.admit(scope(**given)))
+            count += 1
         except Problem as problem:
             refused.append((problem.status_code, problem.headers))
     assert refused in ([], [(429, {"Retry-After": "1"})] * len(refused))
     return count
 
 
+@pytest.mark.usefixtures("no_delay")
 def test_each_client_has_a_rate_of_its_own() -> None:
     clock = Clock(1000.0)
-    strangers = Strangers(Settings(server_open_rate=10, trusted_proxies="10.0.0.7"), clock)
+    settings = Settings(server_open_rate=10, trusted_proxies="10.0.0.7")
+    strangers = Strangers(settings, Delays(), clock)
     assert passed(strangers, 100, client="192.0.2.1") == 40
     assert passed(strangers, 1, client="192.0.2.2") == 1
     clock.move(1)
     assert passed(strangers, 100, client="192.0.2.1") == 10
     with pytest.raises(Problem, match="server_open_rate"):
-        strangers.count_refused(scope("192.0.2.1", "/v1/records"))
-    strangers.count_refused(scope("192.0.2.2", "/v1/records"))
+        asyncio.run(strangers.count_refused(scope("192.0.2.1", "/v1/records")))
+    asyncio.run(strangers.count_refused(scope("192.0.2.2", "/v1/records")))
     assert passed(strangers, 100, client="10.0.0.7") == 100  # it has many clients
     assert passed(strangers, 100, client="") == 100
     for path in ("/healthz", "/readyz", "/internal/worker"):
         assert passed(strangers, 100, client="192.0.2.1", path=path) == 100
-    assert not strangers._under_way
 
 
+@pytest.mark.usefixtures("no_delay")
 def test_a_network_of_addresses_is_one_client() -> None:
-    strangers = Strangers(Settings(server_open_rate=1), Clock(1000.0))
+    strangers = Strangers(Settings(server_open_rate=1), Delays(), Clock(1000.0))
     found = [passed(strangers, 2, client=f"2001:db8:1:2::{n}") for n in range(5)]
     assert sum(found) == 4
 
 
+@pytest.mark.usefixtures("no_delay")
 def test_wrong_keys_are_refused_more_cheaply_after_some_and_good_ones_never(made: Make) -> None:
     served = made(server_open_rate=0.01)
     good = served.http(served.key())
@@ -184,3 +198,55 @@ def test_wrong_keys_are_refused_more_cheaply_after_some_and_good_ones_never(made
     assert served.http().get("/docs").status_code == 429
     assert good.get("/v1/records").status_code == 200
     assert served.http().get("/healthz").status_code == 200
+
+
+def test_what_is_refused_is_delayed_and_holds_up_nobody(
+    made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that asks again at once would keep the event loop busy with refusals."""
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    async def hold(_: Delays, whose: str) -> None:
+        assert whose == "127.0.0.1"
+        begun.set()
+        await asyncio.to_thread(may_go_on.wait, 30)
+
+    monkeypatch.setattr(Delays, "hold", hold)
+    served = made(server_open_rate=0.01)
+    good, stranger = served.http(served.key()), served.http()
+    assert stranger.get("/docs").status_code == 200
+    with ThreadPoolExecutor(1) as pool:
+        refused = pool.submit(stranger.get, "/docs")
+        assert begun.wait(30)
+        assert good.get("/v1/records").status_code == 200
+        assert not refused.done()
+        may_go_on.set()
+        assert refused.result().status_code == 429
+
+
+def test_the_first_refusals_of_a_client_are_not_delayed() -> None:
+    clock = Clock(1000.0)
+    held = Delays(clock)
+    assert [held.begin("a") for _ in range(12)] == [False] * 10 + [True] * 2
+    assert not held.begin("b")
+    clock.move(1.0)
+    assert [held.begin("a") for _ in range(3)] == [False, False, True]
+
+
+def test_only_so_many_refusals_are_delayed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delays, "_MOST", 2)
+    monkeypatch.setattr(delays, "_BURST", 0)
+    monkeypatch.setattr(delays, "SECONDS", 1000.0)
+
+    async def hold_three() -> list[bool]:
+        held = Delays(Clock(1000.0))
+        waiting = [asyncio.create_task(held.hold("a")) for _ in range(3)]
+        await asyncio.sleep(0)
+        found = [task.done() for task in waiting]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert not held._held
+        return found
+
+    assert asyncio.run(hold_three()) == [False, False, True]

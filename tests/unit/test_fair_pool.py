@@ -173,6 +173,19 @@ def test_few_calls_begin_at_once_and_one_that_takes_long_holds_nobody_back(floor
     assert pool.running == 3
 
 
+def test_twice_as_many_begin_at_once_while_several_tenants_are_active(floor: Floor) -> None:
+    """The calls of one tenant would else take all places."""
+    pool = FairPool(16, clock=lambda: 0.0, at_once=2)
+    for n in range(4):
+        pool.submit("a", floor.work(f"a{n}"))
+    floor.until("a0", "a1")
+    assert pool.running == 2
+    for n in range(4):
+        pool.submit("b", floor.work(f"b{n}"))
+    floor.until("b0", "b1")
+    assert pool.running == 4
+
+
 def test_the_time_of_a_tenant_counts_less_the_more_weight_it_has(floor: Floor) -> None:
     clock = Clock(0.0)
     pool = FairPool(1, clock=clock, weight_of={"a": 1, "b": 3}.__getitem__)

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from evervec.server.connections import Connections
 from evervec.server.protocol import BoundedProtocol
 from evervec.server.transport import JoiningTransport
 from evervec.settings import Settings
+from support.world import Clock
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
 
@@ -175,6 +177,13 @@ class Accepted(Wire):
         return self._socket if name == "socket" else None
 
 
+def protocol_of(connections: Connections) -> BoundedProtocol:
+    return BoundedProtocol(
+        connections, Settings(), config=Config(None, loop="none"),  # type: ignore[arg-type]
+        server_state=ServerState(), app_state={},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("own", "admitted"), [(("127.0.0.1", 80), 0), ("/run/evervec.sock", 1)])
 def test_a_connection_without_an_address_is_of_a_client_that_has_gone(
     own: object, admitted: int
@@ -184,12 +193,63 @@ def test_a_connection_without_an_address_is_of_a_client_that_has_gone(
     connections, wire = Connections(Settings()), Accepted(own)
 
     async def connect() -> None:
-        protocol = BoundedProtocol(
-            connections, Settings(), config=Config(None, loop="none"),  # type: ignore[arg-type]
-            server_state=ServerState(), app_state={},
-        )  # fmt: skip
-        protocol.connection_made(wire)  # type: ignore[arg-type]
+        protocol_of(connections).connection_made(wire)  # type: ignore[arg-type]
 
     asyncio.run(connect())
     assert len(connections) == admitted
     assert (b"aborted" in wire.sent) is (not admitted)
+
+
+class Reached(Peer):
+    """A socket with the address of its peer."""
+
+    def getpeername(self) -> object:
+        return ("192.0.2.1", 5000)
+
+
+class Pausing(Accepted):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 80))
+        self._socket = Reached(("127.0.0.1", 80))
+
+    def pause_reading(self) -> None:
+        self.sent.append(b"paused")
+
+
+def test_a_connection_that_is_refused_is_not_read_and_answered_later() -> None:
+    """Who opens connections faster than allowed would else open the next one at once."""
+    clock, settings = Clock(1000.0), Settings(server_client_connections=1, server_client_rate=0.001)
+    connections = Connections(settings, clock=clock)
+
+    async def connect(gone: bool) -> list[bytes]:
+        loop, wire, protocol = asyncio.get_running_loop(), Pausing(), protocol_of(connections)
+        due: list[Callable[[], object]] = []
+        handles: list[asyncio.TimerHandle] = []
+        later = loop.call_later
+
+        def call_later(seconds: float, do: Callable[..., object], *given: object) -> object:
+            assert seconds == 1.0
+            due.append(lambda: do(*given))
+            handles.append(later(3600, do))
+            return handles[-1]
+
+        loop.call_later = call_later  # type: ignore[method-assign, assignment]
+        protocol.connection_made(wire)  # type: ignore[arg-type]
+        if gone:
+            protocol.connection_lost(None)
+        assert connections.delays._held == len(due) - gone * len(due)
+        for do in due[: not gone]:
+            wire.sent.append(b"later")
+            do()
+        assert not connections.delays._held
+        assert all(handle.cancelled() for handle in handles)
+        return wire.sent
+
+    assert asyncio.run(connect(gone=False)) == []  # admitted
+    for _ in range(10):
+        first, *_ = asyncio.run(connect(gone=False))
+        assert first.startswith(b"HTTP/1.1 429")
+    paused, later, answer, *_ = asyncio.run(connect(gone=False))
+    assert (paused, later) == (b"paused", b"later")
+    assert answer.startswith(b"HTTP/1.1 429")
+    assert not any(sent.startswith(b"HTTP") for sent in asyncio.run(connect(gone=True)))

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evervec import InvalidArgument, InvalidRecord, Limits, QuotaExceeded, Ticket
-from evervec.errors import ValueRefused
+from evervec.errors import StoreError, ValueRefused
 from evervec.records.drafts import make_draft
 from evervec.records.writer import Save, save_each, save_together
 from evervec.stores.values import Draft
@@ -125,7 +126,9 @@ def test_a_write_goes_through_the_callers_own_connection(
     assert used == [("default", KIND, "mine")] * 2
 
 
-def test_records_of_a_tenant_and_kind_are_saved_together_and_those_with_a_condition_alone() -> None:
+def test_records_of_a_tenant_and_kind_are_saved_together_and_those_with_a_condition_alone(
+    memory: World,
+) -> None:
     asked = [
         Save("a", "n", drafts("0")[0]),
         Save("a", "n", replace(drafts("1")[0], if_seq=3)),
@@ -139,7 +142,7 @@ def test_records_of_a_tenant_and_kind_are_saved_together_and_those_with_a_condit
     ]
     calls: list[tuple[str, str, list[str]]] = []
 
-    def save(tenant: str, kind: str, given: Sequence[Draft]) -> Iterator[Any]:
+    def save(tenant: str, kind: str, given: Sequence[Draft], conn: Any) -> Iterator[Any]:
         ids = [draft.id for draft in given]
         calls.append((tenant, kind, ids))
         for id in ids[: 1 if kind == "short" else 9]:
@@ -147,7 +150,7 @@ def test_records_of_a_tenant_and_kind_are_saved_together_and_those_with_a_condit
                 raise QuotaExceeded("full")
             yield f"ticket {id}"
 
-    answers: list[Any] = save_together(asked, save)
+    answers: list[Any] = save_together(asked, memory.ev.store.changes, save)
     assert calls == [
         ("a", "n", ["0", "3"]), ("a", "n", ["1"]), ("b", "n", ["2"]), ("a", "n", ["4"]),
         ("a", "away", ["5", "6"]), ("a", "short", ["7", "8"]),
@@ -173,3 +176,65 @@ def test_a_record_that_changed_since_it_was_read_is_not_deleted(memory: World) -
     assert memory.ev.get(KIND, "1") is not None
     memory.ev.delete(KIND, "1", if_seq=ticket.seq)
     assert memory.ev.get(KIND, "1") is None
+
+
+def _commits(world: World) -> list[str]:
+    """The transactions of its writer that begin or end from now on."""
+    said: list[str] = []
+
+    def note(statement: str) -> None:
+        if statement.lower().startswith(("begin", "commit", "rollback")):
+            said.append(statement.split(maxsplit=1)[0].lower())
+
+    world.ev.store.db._writer.set_trace_callback(note)  # type: ignore[attr-defined]
+    return said
+
+
+def test_records_of_many_tenants_are_saved_in_one_transaction(memory: World) -> None:
+    changes = memory.ev.store.changes
+    said = _commits(memory)
+    answers = save_together(
+        [Save(tenant, kind, drafts("1")[0]) for tenant in "ab" for kind in "mn"],
+        changes,
+        partial(save_each, changes),
+    )
+    assert all(isinstance(answer, Ticket) for answer in answers)
+    assert said == ["begin", "commit"]
+    assert all(memory.ev.of(tenant).get(kind, "1") for tenant in "ab" for kind in "mn")
+
+
+def test_what_one_tenant_may_not_save_does_not_hinder_the_others(memory: World) -> None:
+    changes = memory.ev.store.changes
+    memory.ev.of("b").set_limits(Limits(records=1))
+    asked = [Save(tenant, KIND, draft) for tenant in "abc" for draft in drafts("1", "2")]
+    said = _commits(memory)
+
+    def save(tenant: str, kind: str, given: Sequence[Draft], conn: Any) -> Iterator[Any]:
+        if tenant == "c":
+            yield from changes.save(tenant, kind, given[:1], conn)
+            raise RuntimeError("a bug")
+        yield from save_each(changes, tenant, kind, given, conn)
+
+    answers = save_together(asked, changes, save)
+    assert [type(answer).__name__ for answer in answers[:6]] == [
+        "Ticket", "Ticket", "Ticket", "QuotaExceeded", "Ticket", "RuntimeError",
+    ]  # fmt: skip
+    assert said.count("commit") == 1
+    assert [len(memory.ev.of(tenant).records(KIND)) for tenant in "abc"] == [2, 1, 1]
+
+
+def test_a_shared_transaction_that_is_lost_is_an_error_for_all_of_it(memory: World) -> None:
+    changes = memory.ev.store.changes
+
+    def save(tenant: str, kind: str, given: Sequence[Draft], conn: Any) -> Iterator[Any]:
+        if tenant == "b":
+            conn.execute("rollback")  # as SQLite does when the disk is full
+            raise StoreError("the disk is full")
+        yield from save_each(changes, tenant, kind, given, conn)
+
+    asked = [Save(tenant, KIND, drafts("1")[0]) for tenant in "abc"]
+    answers = save_together(asked, changes, save)
+    assert [str(answer) for answer in answers[:2]] == ["the disk is full"] * 2
+    assert "rolled back" in str(answers[2])
+    assert not any(memory.ev.of(tenant).records(KIND) for tenant in "abc")
+    assert isinstance(save_together(asked[:1], changes, save)[0], Ticket), "the next one is new"

@@ -158,16 +158,17 @@ class Runner:
                 saves[place] = Save(ev.tenant, kind, draft)
             except BaseException as error:  # noqa: BLE001 - raised by its task
                 answers[place] = error
-        saved = save_together(list(saves.values()), self._save_group)
+        changes = self._ev.store.changes
+        saved = save_together(list(saves.values()), changes, self._save_group)
         for place, answer in zip(saves, saved, strict=True):
             answers[place] = answer
         return [answer for answer in answers if answer is not None]
 
     def _save_group(
-        self, tenant: str, kind: str, drafts: Sequence[Draft]
+        self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any
     ) -> Sequence[Ticket | EvervecError]:
         self._ev.attachments.check_writable(kind)
-        return list(save_each(self._ev.store.changes, tenant, kind, drafts))
+        return list(save_each(self._ev.store.changes, tenant, kind, drafts, conn))
 
     # waiting
     async def wait(self, tenant: str, ticket: Ticket, seconds: float) -> Job:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from evervec.errors import (
     InvalidArgument,
     InvalidRecord,
     QuotaExceeded,
+    StoreError,
     ValueRefused,
 )
 from evervec.model.bounds import check_seq
@@ -42,16 +44,16 @@ _DELETED_AT_ONCE = 500
 
 
 def save_each(
-    changes: Changes, tenant: str, kind: str, drafts: Sequence[Draft]
+    changes: Changes, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None
 ) -> Iterator[Ticket | EvervecError]:
     """Save drafts in order, as many as possible in one transaction; yields for each its ticket, or
     the error that refused it. The store refuses a whole transaction for one bad value; bisection
     finds the draft that has it. Drafts that are not iterated are not saved, except those saved
     together with earlier ones."""
     try:
-        yield from changes.save(tenant, kind, drafts)
+        yield from changes.save(tenant, kind, drafts, conn)
     except QuotaExceeded as error:
-        yield from _save_what_fits(changes, tenant, kind, drafts, error)
+        yield from _save_what_fits(changes, tenant, kind, drafts, error, conn)
         return
     except _OF_A_DRAFT as error:
         if len(drafts) == 1:
@@ -60,23 +62,28 @@ def save_each(
     else:
         return
     half = len(drafts) // 2
-    yield from save_each(changes, tenant, kind, drafts[:half])
-    yield from save_each(changes, tenant, kind, drafts[half:])
+    yield from save_each(changes, tenant, kind, drafts[:half], conn)
+    yield from save_each(changes, tenant, kind, drafts[half:], conn)
 
 
 def _save_what_fits(
-    changes: Changes, tenant: str, kind: str, drafts: Sequence[Draft], error: QuotaExceeded
+    changes: Changes,
+    tenant: str,
+    kind: str,
+    drafts: Sequence[Draft],
+    error: QuotaExceeded,
+    conn: Any,
 ) -> Iterator[Ticket | EvervecError]:
     """Save the drafts that fit the tenant's quota: those before the first refused draft, then the
     other accepted ones. If `error.refused` is empty, none fits."""
     refused = set(error.refused) or set(range(len(drafts)))
     first = min(refused)
     if first:
-        yield from save_each(changes, tenant, kind, drafts[:first])
+        yield from save_each(changes, tenant, kind, drafts[:first], conn)
     fitting = [
         draft for place, draft in enumerate(drafts) if place > first and place not in refused
     ]
-    others = save_each(changes, tenant, kind, fitting) if fitting else iter(())
+    others = save_each(changes, tenant, kind, fitting, conn) if fitting else iter(())
     for place in range(first, len(drafts)):
         yield error if place in refused else next(others)
 
@@ -91,22 +98,32 @@ class Save(NamedTuple):
 
 def save_together(
     asked: Sequence[Save],
-    save: Callable[[str, str, Sequence[Draft]], Iterable[Ticket | EvervecError]],
+    changes: Changes,
+    save: Callable[[str, str, Sequence[Draft], Any], Iterable[Ticket | EvervecError]],
 ) -> list[Ticket | Exception]:
-    """The ticket or error of each record, with one call of `save`, and so one transaction, per
-    tenant and kind. A draft with a condition gets its own transaction, after the drafts before
-    it."""
+    """The ticket or error of each record. `save` is called once per tenant and kind, in one
+    transaction for all of them where the store has that; its last argument is the `conn` to save
+    with. A draft with a condition is saved by itself, after the drafts before it."""
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for place, (tenant, kind, draft) in enumerate(asked):
         alone = place if draft.if_seq is not None else -1
         groups[tenant, kind, alone].append(place)
     answers: dict[int, Ticket | Exception] = {}
-    for (tenant, kind, _), places in groups.items():
-        try:
-            saved = save(tenant, kind, [asked[place].draft for place in places])
-            answers.update(zip(places, saved, strict=True))
-        except Exception as error:  # noqa: BLE001 - fails only this group
-            answers.update((place, error) for place in places if place not in answers)
+    try:
+        with changes.together() if len(groups) > 1 else nullcontext() as conn:
+            for (tenant, kind, _), places in groups.items():
+                try:
+                    saved = save(tenant, kind, [asked[place].draft for place in places], conn)
+                    answers.update(zip(places, saved, strict=True))
+                except Exception as error:  # noqa: BLE001 - fails only this group
+                    answers.update((place, error) for place in places if place not in answers)
+    except Exception as error:  # noqa: BLE001 - the transaction that they share was not committed
+        errors = [answer for answer in answers.values() if isinstance(answer, StoreError)]
+        cause = errors[0] if errors else error
+        return [
+            answer if isinstance(answer := answers.get(place), Exception) else cause
+            for place in range(len(asked))
+        ]
     return [answers[place] for place in range(len(asked))]
 
 

@@ -40,8 +40,6 @@ from evervec.telemetry.counters import LIMITER, REFUSED
 if TYPE_CHECKING:
     from evervec.server.service import Service
 
-_MOST_DELAYED, _DELAY_SECONDS = 500, 1.0
-"""responses with 429 that are delayed at once, and for how many seconds"""
 _BATCH = "/v1/records/batch"
 _UNKNOWN_LENGTH_COST = 16
 """number of requests that a body of unknown length counts as, and again for each further part of so
@@ -94,7 +92,6 @@ class Access:
         self._app = app
         self._service = service
         self._most_bytes = int(service.ev.settings.server_body_mb * 1e6)
-        self._delayed = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope)
@@ -108,10 +105,10 @@ class Access:
             limits = await self._limits(caller, cost)
         except Problem as problem:
             if problem.status_code == 401:
-                problem = self._counted(problem, scope)
-            if problem.status_code == 429:
-                await self._delay()
-            raise problem from None
+                await self._service.strangers.count_refused(scope)
+            elif problem.status_code == 429:
+                await self._service.delays.hold(scope["caller"].tenant)
+            raise
         if caller.role is not Role.ADMIN:
             charge = scope[IN_SCOPE] = Charge(self._service, caller.bucket, caller.tenant)
             if path != _BATCH:
@@ -189,23 +186,6 @@ class Access:
             REFUSED.add(1, "share")
             raise _over_share(limits)
         return limits
-
-    def _counted(self, unauthorized: Problem, scope: Scope) -> Problem:
-        """The same problem, or another if the client had it too often."""
-        try:
-            self._service.strangers.count_refused(scope)
-        except Problem as problem:
-            return problem
-        return unauthorized
-
-    async def _delay(self) -> None:
-        """Delay a 429 while the service is busy, to slow down clients that retry at once."""
-        if self._service.shares.busy and self._delayed < _MOST_DELAYED:
-            self._delayed += 1
-            try:
-                await asyncio.sleep(_DELAY_SECONDS)
-            finally:
-                self._delayed -= 1
 
     def _cost(self, path: str, headers: Mapping[str, str]) -> int:
         """How many requests this one counts as: a long body takes longer to read, as a long response

@@ -88,6 +88,7 @@ class Admission:
         self._most_of_one = settings.server_tenant_requests
         self._under_way = service.in_progress
         self._unread = service.unread
+        self._delays = service.delays
         self._strangers = service.strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,13 +97,18 @@ class Admission:
             return
         caller = scope.get("caller")
         if caller is None:
-            with self._strangers.counted(scope):
+            stranger = await self._strangers.admit(scope)
+            if stranger is None:
+                await self._app(scope, receive, send)
+                return
+            with _counted(self._strangers.under_way, stranger):
                 await self._app(scope, receive, send)
             return
         tenant = caller.tenant
         self._unread.check(tenant)
         if self._under_way[tenant] >= self._most_of_one:
             REFUSED.add(1, "tenant")
+            await self._delays.hold(tenant)
             raise Problem(
                 429,
                 f"this tenant has {self._most_of_one} requests in progress "

@@ -82,7 +82,7 @@ def make_app(ev: Evervec, *, limiter: Limiter | None = None, workers: int = 0) -
     app.state.live = Live(service)
     most_seconds = ev.settings.server_most_seconds
     app.state.measures, app.state.runs = Measures(seconds=most_seconds), Runs(most_seconds)
-    app.state.maps = Maps()
+    app.state.maps, app.state.documentation = Maps(), docs.Documentation(app)
     for router in (*(module.router for module in _ROUTERS), *PAGES):
         # as they are: `include_router` would make each route again, which takes 50 ms
         app.router.routes.extend(router.routes)

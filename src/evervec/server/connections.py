@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from evervec.server.buffers import Unread
+from evervec.server.delays import Delays
 from evervec.server.origin import Proxies, client_network
 from evervec.server.problems import Problem
 from evervec.server.rate_limits import MemoryLimiter
@@ -61,10 +62,12 @@ class Connections:
         most: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         unread: Unread | None = None,
+        delays: Delays | None = None,
     ) -> None:
         self.clock = clock
         self.unread = unread or Unread(settings)
         """what their clients have not read yet"""
+        self.delays = delays or Delays(clock)
         self._proxies = Proxies(settings.trusted_proxies)
         self._all = _Group(most or settings.server_connections)
         self._most_of_client = settings.server_client_connections

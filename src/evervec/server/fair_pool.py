@@ -7,8 +7,9 @@ waiting tenants, the one whose calls have taken the least time goes first. A ten
 use more threads, up to a half of them, and its time counts less.
 
 Calls that compute in this process hand the interpreter over to each other, which costs more the
-more of them there are. So only a few begin at once; but a call that takes long, because it waits for
-a provider or for the disk, soon no longer holds others back.
+more of them there are. So only a few begin at once, twice as many while several tenants are active, so
+that the calls of one do not take all places. A call that takes long, because it waits for a provider or
+for the disk, soon no longer holds others back.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class FairPool:
         at_once: int = 0,
         weight_of: Callable[[str], int] = lambda _: 1,
     ) -> None:
-        """`most`: threads that one tenant may use; 0: as described above. `at_once`: calls that
-        began a moment ago and still run; 0: as many as there are threads. `weight_of`: must not
-        block."""
+        """`most`: threads that one tenant may use; 0: as described above. `at_once`: calls of one
+        tenant that began a moment ago and still run; 0: as many as there are threads. `weight_of`:
+        must not block."""
         self.threads = threads
         self._most = most or threads
         self._name = name
@@ -199,17 +200,22 @@ class FairPool:
     def _share(self) -> int:
         """The threads that a tenant of weight 1 may use, depending on whether others were active
         recently."""
+        return max(1, self.threads // _SHARE_PARTS) if self._are_several() else self.threads
+
+    def _are_several(self) -> bool:
+        """Whether several tenants were active recently."""
         since = self._clock() - _RECENT_SECONDS
         while self._asked and next(iter(self._asked.values())) < since:
             del self._asked[next(iter(self._asked))]
-        return self.threads if len(self._asked) <= 1 else max(1, self.threads // _SHARE_PARTS)
+        return len(self._asked) > 1
 
     def _are_held_back(self) -> bool:
         """Whether calls wait because enough others began a moment ago."""
         since = self._clock() - _BRIEF_SECONDS
         while self._begun and self._begun[0][0] <= since:
             self._begun.popleft()
-        return bool(self._waiting) and len(self._begun) >= self._at_once
+        most = self._at_once * 2 if self._are_several() else self._at_once
+        return bool(self._waiting) and len(self._begun) >= most
 
     def _end(self, call: _Call, seconds: float) -> None:
         tenant = call.tenant

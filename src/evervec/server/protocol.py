@@ -14,6 +14,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from evervec.server.connections import Connections
+from evervec.server.delays import SECONDS
 from evervec.server.problems import MEDIA_TYPE, Problem
 from evervec.server.requests import SECURITY_HEADERS, new_request_id
 from evervec.server.transport import JoiningTransport
@@ -56,6 +57,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """bytes of the response that the client has to read"""
         self._waits = False
         """whether further requests wait until the client has read the response"""
+        self._delayed: asyncio.TimerHandle | None = None
+        """when the connection is refused"""
         self._refusal: Problem | None = None
         self._discarding = False
 
@@ -67,15 +70,34 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         refusal = self._connections.admit(self, self.client[0] if self.client else None)
-        if refusal:
+        if refusal is None:
+            return
+        if self._connections.delays.begin(self.client[0] if self.client else ""):
+            self._discarding = True
+            self.transport.pause_reading()
+            self._delayed = self.loop.call_later(SECONDS, self._turn_away, refusal)
+        else:
+            self._turn_away(refusal)
+
+    def _turn_away(self, refusal: Problem) -> None:
+        """Answer a connection that is not admitted."""
+        self._end_delay()
+        if not self.transport.is_closing():
             self._answer(refusal)
-            transport.close()
+            self.transport.close()
+
+    def _end_delay(self) -> None:
+        if self._delayed is not None:
+            self._delayed.cancel()
+            self._delayed = None
+            self._connections.delays.end()
 
     def _is_gone(self) -> bool:
         """Whether the client of a TCP connection has reset it already: it has no address then."""
         return self.client is None and self.server is not None and self.server[1] is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end_delay()
         self._connections.remove(self)
         self._unread.release(self)
         super().connection_lost(exc)

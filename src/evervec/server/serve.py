@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from types import FrameType
 from typing import Any, cast
@@ -35,6 +36,9 @@ _TICKS_A_SWEEP = 10
 """uvicorn ticks every tenth of a second"""
 _BACKLOG = 1024
 """connections that wait to be accepted; accepted together, they need descriptors at once"""
+_ACCEPTED_AT_ONCE = 16
+"""connections per turn of the event loop; uvloop accepts one per listening socket, so clients that
+open many would keep all others waiting"""
 
 
 class Server(uvicorn.Server):
@@ -46,6 +50,7 @@ class Server(uvicorn.Server):
             settings,
             most_connections(settings.server_connections),
             unread=app.state.service.unread,
+            delays=app.state.service.delays,
         )
         config = uvicorn.Config(
             app,
@@ -91,12 +96,12 @@ def serve(
             "one with `evervec keys create --role admin`, serve on 127.0.0.1, or set "
             "open_without_keys"
         )
-    listening = _bind(host, port)
+    sockets = _listening(host, port)
     app = make_app(ev, workers=workers)
     server = Server(app, ev.settings, whole_process=whole_process)
     if workers:  # requests are short and should not wait for a worker's 5 ms time slice
         sys.setswitchinterval(0.001)
-    bound = listening.getsockname()
+    bound = sockets[0].getsockname()
     address = f"http://{_shown(host)}:{bound[1]}"
     say(f"evervec serves {ev.store.url} on {address}")
     say(f"dashboard: {address}/   API: {address}/docs")
@@ -107,8 +112,10 @@ def serve(
         keep_what_is_loaded()
     # Uvicorn raises the signal again after the drain: ignore it then.
     began = time.monotonic()
-    with handling_signals(lambda number, frame: None), listening:
-        server.run(sockets=[listening])
+    with handling_signals(lambda number, frame: None), ExitStack() as stack:
+        for listening in sockets:
+            stack.enter_context(listening)
+        server.run(sockets=sockets)
     say(farewell(app.state.counts, app.state.background, time.monotonic() - began))
 
 
@@ -127,10 +134,12 @@ def farewell(counts: Counts, background: Background, seconds: float) -> str:
     return f"evervec stopped after {duration(seconds)}: {served} done; {end}"
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int) -> list[socket.socket]:
+    """The socket that clients connect to, several times."""
     try:
         (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        bound = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        return [bound, *(bound.dup() for _ in range(_ACCEPTED_AT_ONCE - 1))]
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise EvervecError(

@@ -29,6 +29,7 @@ from evervec.runtime.threads import processors
 from evervec.server.audit_writer import AuditWriter
 from evervec.server.buffers import Bodies, Unread
 from evervec.server.deadlines import STOPPING, Call, Revocations, current_call, within_request
+from evervec.server.delays import Delays
 from evervec.server.fair_pool import FairPool
 from evervec.server.idempotency import IdempotencyKeys
 from evervec.server.index_loader import IndexLoader
@@ -76,7 +77,8 @@ class Service:
         self.stopping = asyncio.Event()
         self.weights = Weights(ev.store.tenants.limits)
         self.shares = Shares(weight_of=self.weights.of)
-        self.strangers = Strangers(ev.settings)
+        self.delays = Delays()
+        self.strangers = Strangers(ev.settings, self.delays)
         self.bodies, self.unread = Bodies(ev.settings), Unread(ev.settings)
         self.calls: set[Call] = set()
         """requests in progress"""
@@ -160,15 +162,15 @@ class Service:
 
     # saving
     def _save_all(self, asked: Sequence[Save]) -> list[Ticket | Exception]:
-        return save_together(asked, self._save_group)
+        with deadline(self.ev.settings.server_seconds):
+            return save_together(asked, self.ev.store.changes, self._save_group)
 
     def _save_group(
-        self, tenant: str, kind: str, drafts: Sequence[Draft]
+        self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any
     ) -> Iterator[Ticket | EvervecError]:
-        with deadline(self.ev.settings.server_seconds):
-            self.ev.attachments.check_writable(kind)
-            yield from save_each(self.ev.store.changes, tenant, kind, drafts)
-            self._note_quotas(tenant)
+        self.ev.attachments.check_writable(kind)
+        yield from save_each(self.ev.store.changes, tenant, kind, drafts, conn)
+        self._note_quotas(tenant)
 
     def has_quotas(self, tenant: str) -> bool:
         """Whether the tenant has a quota other than that of kinds, as of its last save."""

@@ -6,20 +6,24 @@ policy that allows only its own style sheet.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from inspect import cleandoc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from evervec.server.dashboard.assets import asset_response
 from evervec.server.dashboard.paths import root_of
 from evervec.server.problems import error_classes, status_of
+
+if TYPE_CHECKING:
+    from evervec.server.service import Service
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,24 +52,39 @@ _INTRODUCTION = (
 )
 
 
+class Documentation:
+    """What everybody may read about the API, made once. It takes half a second, so it is made in a
+    thread."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._made: asyncio.Future[tuple[bytes, str]] | None = None
+
+    async def made(self) -> tuple[bytes, str]:
+        """The OpenAPI document, and the page."""
+        if self._made is None:
+            service: Service = self._app.state.service
+            self._made = asyncio.ensure_future(service.run(self._make))
+        return await asyncio.shield(self._made)
+
+    def _make(self) -> tuple[bytes, str]:
+        described = self._app.openapi()
+        return _bytes_of(described), docs_page(described)
+
+
 @router.get("/docs")
 async def docs(request: Request) -> Response:
     """The API documentation."""
-    state = request.app.state
-    if not hasattr(state, "docs_page"):
-        state.docs_page = docs_page(request.app.openapi())
+    _, page = await request.app.state.documentation.made()
     headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-    return HTMLResponse(state.docs_page, headers=headers)
+    return HTMLResponse(page, headers=headers)
 
 
 @router.get("/openapi.json")
 async def openapi_document(request: Request) -> Response:
-    """The OpenAPI document. Everybody may read it, so its bytes are made once."""
-    state, root = request.app.state, root_of(request.scope)
-    if not hasattr(state, "openapi_bytes"):
-        state.openapi_bytes = _bytes_of(request.app.openapi())
-    body: bytes = state.openapi_bytes
-    if root:  # mounted in another application, as few are
+    """The OpenAPI document."""
+    body, _ = await request.app.state.documentation.made()
+    if root := root_of(request.scope):  # mounted in another application, as few are
         body = _bytes_of({**request.app.openapi(), "servers": [{"url": root}]})
     return Response(body, media_type="application/json")
 

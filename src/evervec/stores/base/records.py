@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from evervec.model.filters import Conditions
@@ -23,6 +24,11 @@ from evervec.stores.values import (
 
 class Changes(Protocol):
     """The part that changes records, each with its jobs in one transaction."""
+
+    def together(self) -> AbstractContextManager[Any]:
+        """Several calls of `save` in the block in one transaction, committed at its end: its value
+        is what they are given as `conn`. It is None, and each call has a transaction of its own,
+        for engines whose transactions do not wait for each other, or have no savepoints."""
 
     def save(
         self, tenant: str, kind: str, drafts: Sequence[Draft], conn: Any = None

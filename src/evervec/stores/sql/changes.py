@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from evervec.model.jobs import EnqueueResult, Op, Ticket
@@ -50,6 +51,10 @@ class Changes(Part):
         super().__init__(engine)
         self._tenants = tenants
         self._writer = writer
+
+    @contextmanager
+    def together(self) -> Iterator[Any]:
+        yield None
 
     @retried
     def save(

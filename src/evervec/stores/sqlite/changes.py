@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 
 from evervec.model.jobs import EnqueueResult
@@ -41,6 +42,12 @@ class Tenants(tenants.Tenants):
 
 
 class Changes(changes.Changes):
+    @contextmanager
+    def together(self) -> Iterator[sqlite3.Connection]:
+        with self.db.writing(durable=True) as conn:
+            yield conn
+        self.engine.wake()
+
     def words(self, draft: Draft) -> tuple[str, str]:
         return draft.title or "", draft.text
 

@@ -22,12 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from evervec.errors import (
-    EvervecError,
-    InvalidArgument,
-    StoreError,
-    ValueRefused,
-)
+from evervec.errors import EvervecError, InvalidArgument, StoreError, ValueRefused
 from evervec.model.deadlines import acquire, current, exceeded, holding, interrupting, left
 from evervec.stores.paths import check_path, check_readable, make_private_file
 from evervec.stores.sql.connections import check_usable, closed, driver_connection, full_name
@@ -218,6 +213,10 @@ class Connections:
     @contextmanager
     def writing(self, *, durable: bool, conn: Any = None) -> Iterator[sqlite3.Connection]:
         if conn is not None:
+            if conn is self._writer and not conn.in_transaction:
+                raise StoreError(
+                    f"the transaction was rolled back; nothing was written to {self.name}"
+                )
             with self._explained(), join(conn) as joined:
                 self._check_file(joined)
                 yield joined
@@ -245,9 +244,11 @@ class Connections:
     def _check_file(self, joined: sqlite3.Connection) -> None:
         """Refuse a caller's connection to another file, which may have a store of its own. Attached
         to another file it is refused too: SQLite does not commit to two files at once."""
+        if joined is self._writer:
+            return
         file: str = next(row[2] for row in joined.execute("pragma database_list") if row[0] == 0)
         # a hard link is another file: each of its names has a write-ahead log of its own
-        if joined is not self._writer and self._file not in (file, os.path.realpath(file)):
+        if self._file not in (file, os.path.realpath(file)):
             raise StoreError(
                 f"conn= is a connection to {file or 'a database in memory'}, not to {self.name}; "
                 "nothing was written: give one to the store's own file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from evervec.stores.sql import records
@@ -12,7 +13,8 @@ from evervec.stores.sql.records import Scores, TextQuery
 from evervec.stores.sqlite.changes import scope
 from evervec.stores.sqlite.engine import SQL, listed
 from evervec.stores.sqlite.filters import Filter
-from evervec.stores.sqlite.ranking import Counts, Passes, Ranking
+from evervec.stores.sqlite.ranking import Counts, Passes, Ranking, rows_of
+from evervec.stores.values import Candidate, Found
 
 if TYPE_CHECKING:
     from evervec.stores.sqlite.word_blocks import View, WordBlocks
@@ -22,6 +24,8 @@ MANY = 1 << 15
 """Records of all tenants up to which FTS5 alone ranks. It counts all records with a word before the
 first score: above, that takes more than about 50 ms."""
 _WORDS_BYTES = 256 << 20
+_SHORT = 50_000
+"""characters of a record up to which it is read together with others"""
 
 
 class Records(records.Records):
@@ -58,6 +62,19 @@ class Records(records.Records):
                 phrases.append(term)
         postings = WordRanking(conn, asked.tenant, view, ranking.occurrences)
         return postings.best(words, phrases, asked.limit, _passes(conn, asked), asked.also)
+
+    def candidates(self, tenant: str, records: Sequence[int]) -> dict[int, Candidate]:
+        with self.db.reading() as conn:
+            rows = rows_of(conn, SQL.candidates, listed(records), tenant)
+        return {found.record: found for found in starmap(Candidate, rows)}
+
+    def found(self, records: Sequence[int]) -> dict[int, Found]:
+        with self.db.reading() as conn:
+            rows = rows_of(conn, SQL.found_short, listed(records), _SHORT)
+        found = {known.record: known for known in starmap(Found, rows)}
+        if rest := [record for record in records if record not in found]:
+            found |= super().found(rest)
+        return found
 
     def maintain(self) -> None:
         """Write the words of large tenants, for searches of any process."""

@@ -62,17 +62,20 @@ where r.record in (select value from json_each(?1)) and (?2 is null or r.kind = 
 
 -- name: candidates
 -- joined with the list: `in` would sort it first, and searches are hot
-select r.record, r.kind, r.weight, r.updated_at
+select json_group_array(json_array(r.record, r.kind, r.weight, r.updated_at))
 from json_each(?) as wanted
 cross join evervec_records as r on r.record = wanted.value
 where +r.tenant = ? and r.state = 'live'
 
--- name: found
--- joined with the list: `in` would sort it first, and searches are hot
-select r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq, r.data
-from json_each(?) as wanted
+-- name: found_short
+-- `found`, without records whose text, metadata and data are long
+select json_group_array(json_array(
+    r.record, r.kind, r.id, r.title, r.text, r.metadata, r.seq, r.data
+))
+from json_each(?1) as wanted
 cross join evervec_records as r on r.record = wanted.value
 where r.state = 'live'
+    and length(r.text) + length(r.metadata) + coalesce(length(r.data), 0) <= ?2
 
 -- name: ledgers
 -- joined with the list: `in` would sort it first, and searches are hot
