@@ -157,6 +157,39 @@ def test_18_a_claim_that_waited_for_the_lock_still_has_its_whole_lease(path: Pat
         assert ev.queue.recover_stuck() == 0
 
 
+def test_18_a_writer_looks_for_the_lock_often(
+    ev: Evervec, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a process that writes nearly all the time, a pause between two tries would be a chance
+    missed."""
+    db = ev.store.db  # type: ignore[attr-defined]
+    assert db._writer.execute("pragma busy_timeout").fetchone() == (1,)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("begin immediate")
+
+    class Counting:
+        """The writer; the lock is free when it has looked for it so often."""
+
+        left = 50
+
+        def execute(self, statement: str) -> Any:
+            if statement == "begin immediate":
+                self.left -= 1
+                if not self.left:
+                    holder.execute("commit")
+            return writer.execute(statement)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(writer, name)
+
+    writer, counting = db._writer, Counting()
+    monkeypatch.setattr(db, "_writer", counting)
+    with db.writing(durable=False):
+        assert counting.left == 0
+    monkeypatch.undo()
+    holder.close()
+
+
 @pytest.mark.parametrize("level", ["", "DEFERRED", "IMMEDIATE", None])
 def test_18_a_transaction_that_read_first_can_add_when_nobody_wrote_since(
     ev: Evervec, path: Path, level: Any

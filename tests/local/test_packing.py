@@ -19,3 +19,9 @@ def test_every_text_is_in_one_batch_and_batches_are_small(lengths: list[int]) ->
 def test_texts_of_like_length_are_together() -> None:
     assert pack([3, 150, 5, 128]) == [[1, 3, 2], [0]]
     assert pack([250, 1, 256, 1]) == [[2, 0], [1, 3]]
+
+
+def test_full_batches_hold_a_multiple_of_a_step() -> None:
+    sizes = [len(batch) for batch in pack([10] * 100, 1000, 450, 32)]
+    assert sizes == [32, 32, 32, 4]
+    assert [len(batch) for batch in pack([10] * 50, 1000, 200, 32)] == [20, 20, 10]

@@ -15,7 +15,7 @@ import pytest
 
 import evervec
 from evervec.embedders.st import StEmbedder
-from evervec.embedders.st.process import ModelProcess
+from evervec.embedders.st.process import ModelProcess, _spare_processors
 from evervec.errors import ProviderUnavailable, SettingsError
 from st.conftest import Open
 from support.small_models import WIDTH
@@ -50,6 +50,20 @@ def test_it_makes_the_vectors_of_a_model_here(folder: Path, opened: Open) -> Non
     assert apart.embed([]).shape == (0, WIDTH)
     assert apart.embed(["a"]).flags.writeable
     assert isinstance(apart._running(), ModelProcess)
+
+
+@pytest.mark.parametrize(
+    ("devices", "threads"), [(["cuda:0", "cuda:1"], [1]), (["cpu"], []), (["cuda:0", "cpu"], [])]
+)
+def test_beside_gpus_the_processors_are_for_the_tokenizer(
+    devices: list[str], threads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    given: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", given.append)
+    _spare_processors(devices)
+    assert given == threads
 
 
 def test_this_process_does_not_load_torch(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """`st:` embedders against sentence-transformers itself."""
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,14 @@ from evervec.embedders.base import spec_of
 from evervec.embedders.st import StEmbedder, replica
 from evervec.embedders.st.lanes import OutOfMemory, padded
 from evervec.embedders.st.model import Model
-from evervec.embedders.st.replica import Padding, TextReplica, TokenReplica, features
+from evervec.embedders.st.replica import (
+    FEW_SHAPES,
+    FREE,
+    Padding,
+    TextReplica,
+    TokenReplica,
+    features,
+)
 from evervec.errors import ProviderUnavailable, SettingsError
 from evervec.model.records import ModelSpec
 from st.conftest import Open
@@ -183,6 +191,51 @@ def test_padding_may_be_on_the_left() -> None:
     assert made["input_ids"].tolist() == [[5, 6, 7], [9, 9, 8]]
     assert made["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
     assert made["token_type_ids"].tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_shapes_of_batches_recur_where_they_are_on_a_grid() -> None:
+    padding = Padding(token=9, left=False, types=False)
+    for texts, tokens, shape in ((1, 3, (1, 8)), (32, 8, (32, 8)), (33, 9, (64, 16))):
+        made = features([[5] * tokens] * texts, padding, FEW_SHAPES)
+        assert made["input_ids"].shape == made["attention_mask"].shape == shape
+        assert made["attention_mask"].sum() == texts * tokens + shape[0] - texts
+        assert (made["input_ids"] == 5).sum() == texts * tokens
+
+
+def test_a_grid_does_not_change_vectors(folder: Path, opened: Open) -> None:
+    embedder = opened(folder)
+    model = inside(embedder)
+    wanted = embedder.embed(TEXTS)
+    model.loaded = dataclasses.replace(model.loaded, grid=FEW_SHAPES)
+    for each in model.loaded.replicas:
+        each._grid = FEW_SHAPES
+    np.testing.assert_allclose(embedder.embed(TEXTS), wanted, atol=1e-5)
+
+
+def test_batches_have_any_shape_on_a_processor(folder: Path, opened: Open) -> None:
+    assert inside(opened(folder)).loaded.grid == FREE
+
+
+def test_attention_that_is_planned_for_each_shape_waits_until_a_shape_recurs(
+    folder: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    loaded = inside(opened(folder)).loaded.replicas[0]
+    assert loaded._may_plan == torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr(loaded, "_is_cuda", True)
+
+    def used(*shape: int) -> bool:
+        with loaded._attention({"input_ids": np.zeros(shape)}):
+            return bool(torch.backends.cuda.cudnn_sdp_enabled())
+
+    assert [used(32, 8) for _ in range(9)] == [False] * 8 + [True]
+    assert not used(64, 8)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr(loaded, "_may_plan", False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    assert not used(32, 8), "who uses torch in the same process has switched it off"
+    torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def test_a_device_that_is_not_there_is_told(folder: Path, opened: Open) -> None:

@@ -66,7 +66,7 @@ HOT: dict[str, Query] = CLAIM | {
     "unindex_text": (lambda: STORE.unindex_text, ("t", NUMBERS)),
     "put_job": (
         lambda: STORE.put_job,
-        ("default", NOW, 10**9, 10**9, 1, "embed", 0, NOW, 10**9, 10, None, None, None),
+        ("default", NOW, 0, 10**9, 10**9, 1, "embed", 0, NOW, 10**9, 10, None, None, None),
     ),
     "record_sizes": (lambda: STORE.record_sizes, (NUMBERS,)),
     "kinds": (lambda: STORE.kinds, ("default",)),

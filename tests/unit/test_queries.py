@@ -13,6 +13,7 @@ from importlib.resources import files
 import duckdb
 import pytest
 
+from evervec.indexes.sqlite import SqliteIndex
 from evervec.model.jobs import Job
 from evervec.model.usage import Limits, Spend
 from evervec.queue.transitions import JobState
@@ -29,6 +30,7 @@ from evervec.stores.sql.shared import Shared, Workers
 from evervec.stores.sql.store import SqlStore
 from evervec.stores.sqlite import SqliteStore
 from evervec.stores.sqlite import schema as sqlite_schema
+from evervec.stores.sqlite.engine import SQL, unnumbered
 from evervec.stores.values import Candidate, Found, LockHolder, Note, Typed
 
 STORES: dict[str, type[SqlStore]] = {
@@ -305,3 +307,22 @@ def test_a_shared_query_takes_the_form_of_each_engine() -> None:
     assert "evervec.records" in asked(PostgresStore)
     assert "= any ($1::bigint[])" in asked(PostgresStore)
     assert "in (select unnest($1::bigint[]))" in asked(DuckdbStore)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [SQL.insert_record, SQL.put_job, SQL.index_text, SQL.put_ledger, SqliteIndex.sql.insert_points],
+    ids=["insert_record", "put_job", "index_text", "put_ledger", "insert_points"],
+)
+def test_what_is_run_for_each_record_does_not_number_its_parameters(query: str) -> None:
+    """Python 3.12.0 to 3.12.3 makes a warning for each value of a numbered one."""
+    run = unnumbered(query)
+    assert "?" in run
+    assert not re.search(r"\?\d", run)
+    assert run.count("?") == query.count("?")
+
+
+def test_a_query_that_needs_numbers_keeps_them() -> None:
+    for query in ("select ?1 where ?1", "select ?2, ?1", "select ?1, ?3", "select ?"):
+        assert unnumbered(query) == query
+    assert unnumbered("select ?1, ?2") == "select ?, ?"

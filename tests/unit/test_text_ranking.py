@@ -115,3 +115,13 @@ def test_the_scope_of_a_tenant_is_no_word_of_a_text() -> None:
     with evervec.open("memory:", embedder="noop") as ev:
         ev.add("note", scope("default"), id="1")
         assert ranked(ev.of("other"), scope("default"), 5) == []
+
+
+def test_segments_are_merged_eight_at_a_time() -> None:
+    """With FTS5's four, adding many records copies words more often."""
+    with (
+        evervec.open("memory:", embedder="noop") as ev,
+        ev.store.db.reading() as conn,  # type: ignore[attr-defined]
+    ):
+        query = "select v from evervec_text_config where k = 'automerge'"
+        assert conn.execute(query).fetchone() == (8,)

@@ -159,16 +159,20 @@ class LocalEmbedder(ABC):
 
 
 def pack(
-    lengths: Sequence[int], texts: int = MAX_BATCH_TEXTS, tokens: int = MAX_BATCH_TOKENS
+    lengths: Sequence[int],
+    texts: int = MAX_BATCH_TEXTS,
+    tokens: int = MAX_BATCH_TOKENS,
+    step: int = 1,
 ) -> list[list[int]]:
     """Positions of texts in batches of similar length, the longest first. A batch holds at most so
-    many texts, and with padding so many tokens."""
+    many texts, and with padding so many tokens; a full one a multiple of `step`, if it can."""
     batches: list[list[int]] = []
     room = 0
     for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if room == 0:
             batches.append([])
             room = max(1, min(texts, tokens // max(1, lengths[place])))
+            room -= room % step if room > step else 0
         batches[-1].append(place)
         room -= 1
     return batches

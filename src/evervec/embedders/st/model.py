@@ -76,7 +76,9 @@ class Model:
                 made += self.loaded.tokenize(
                     [texts[place] for place in taken], self._wanted.text_prompt
                 )
-            packed = pack([len(text) for text in made], _MOST_TEXTS, self._wanted.batch_tokens)
+            grid = self.loaded.grid
+            lengths = [grid.padded(1, len(text))[1] for text in made]
+            packed = pack(lengths, _MOST_TEXTS, self._wanted.batch_tokens, grid.texts)
             # the last one may have room for more; that of the first texts runs at once
             runs_all = start == len(taken) or start >= len(order)
             whole = packed if runs_all else packed[:-1]

@@ -31,7 +31,8 @@ class JobWriter(job_writer.JobWriter):
         return targets
 
     def write_jobs(self, db: Connection, tenant: str, now: float, jobs: list[JobValues]) -> None:
-        db.executemany(SQL.put_job, [(tenant, now, *job) for job in jobs])
+        rows = [(tenant, now, job.scheduled_for > now, *job) for job in jobs]
+        self.engine.each(db, SQL.put_job, rows)
 
 
 class Tenants(tenants.Tenants):
@@ -54,7 +55,7 @@ class Changes(changes.Changes):
     def _insert(
         self, db: Connection, tenant: str, kind: str, records: list[RecordValues]
     ) -> set[str]:
-        db.executemany(SQL.insert_record, [(tenant, kind, *r.stored) for r in records])
+        self.engine.each(db, SQL.insert_record, [(tenant, kind, *r.stored) for r in records])
         self._tenants.count_inserted(db, tenant, kind, records)
         self._index_text(db, tenant, records)
         return set()

@@ -41,9 +41,9 @@ insert into evervec_text (rowid, scope, title, text) values (?, ?, ?, ?)
 
 -- name: put_job
 insert into evervec_jobs
-    (tenant, created_at, job_id, record, version, op, status, priority, scheduled_for, later, seq,
-     max_attempts, box, box_seq, trace)
-values (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?8, ?8 > ?2, ?9, ?10, ?11, ?12, ?13)
+    (tenant, created_at, later, job_id, record, version, op, priority, scheduled_for, seq,
+     max_attempts, box, box_seq, trace, status)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 'pending')
 on conflict (record, version) do update set
     op = excluded.op,
     seq = excluded.seq,
