@@ -68,6 +68,15 @@ update evervec_notes set value = $1, revision = revision + 1 where name = $2 and
 job_id bigint, record bigint, version bigint, op text, priority integer, scheduled_for double,
 seq bigint, max_attempts integer, box text, box_seq bigint, trace text
 
+-- name: insert_jobs
+-- jobs of records that have none
+insert into evervec_jobs
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at, box, box_seq, trace)
+select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
+       n.max_attempts, $2, n.box, n.box_seq, n.trace
+from rows($3 {job_row}) as n
+
 -- name: finish
 update evervec_jobs as j
 set status = case when j.seq > n.seq then 'pending' else 'done' end,
