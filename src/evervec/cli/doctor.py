@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from evervec.cli.app import Where
 from evervec.cli.output import embedder_advice, resume_command
 from evervec.errors import EvervecError, SettingsError, VersionMismatch
-from evervec.model.wording import duration
+from evervec.model.phrases import duration
 from evervec.runtime.packages import install_command
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from evervec.cli.output import (
     stream_line,
     styled,
 )
-from evervec.cli.processing import process_all, say_what_others_hold
+from evervec.cli.saved_jobs import process_all, say_what_others_hold
 from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 from evervec.model.history import sum_points
-from evervec.model.wording import counted, duration
+from evervec.model.phrases import counted, duration
 from evervec.runtime.garbage import keep_what_is_loaded
 from evervec.runtime.packages import install_command
 from evervec.runtime.threads import handling_signals

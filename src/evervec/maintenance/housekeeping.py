@@ -19,7 +19,7 @@ from evervec.indexes.base import Index
 from evervec.maintenance.alerts import Alerts, Problem
 from evervec.maintenance.stream_alerts import stream_problems
 from evervec.model.jobs import Status
-from evervec.model.wording import clock_time
+from evervec.model.phrases import clock_time
 from evervec.queue.queue import Queue
 from evervec.settings import Settings
 from evervec.stores.base import Store

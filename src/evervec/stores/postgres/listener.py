@@ -47,7 +47,7 @@ _RETRY = 1.0
 _LOOK = 1.0
 
 
-class Listening:
+class Listener:
     """Sends and receives notifications of changes. Its threads start when first needed."""
 
     def __init__(self, db: Connections, heard: Callable[[], None]) -> None:
