@@ -328,7 +328,7 @@ class Leases(Part):
         return self.held_ids(conn, self.sql.release, (error, due), jobs)
 
     # recovered from a worker that crashed
-    def any_expired(self) -> bool:
+    def look_for_expired(self) -> bool:
         (soonest,) = self.read_one(self.sql.next_expiry, 0.0)
         return soonest is not None and soonest < self.engine.now()
 
