@@ -280,8 +280,8 @@ def doctor(where: Where, as_json: bool) -> int:
         for f in findings:
             mark, colour = marks[f.state]
             say(f"{styled(mark, colour)} {f.what:9} {f.finding}")
-            if f.mend:
-                say(f"  {'':9} {styled(f.mend, 'dim')}")
+            if f.fix:
+                say(f"  {'':9} {styled(f.fix, 'dim')}")
     return 1 if any(f.state == "bad" for f in findings) else 0
 
 

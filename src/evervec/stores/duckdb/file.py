@@ -101,7 +101,7 @@ class File:
                 used.append(conn)
         self._closing = used
 
-    def mend(self) -> None:
+    def restart_broken(self) -> None:
         """Restart the engine if it is broken, as after a failed write to the file. Committed
         transactions are in its log."""
         with self.lock:
