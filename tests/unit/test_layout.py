@@ -55,3 +55,10 @@ def test_each_folder_says_what_it_is() -> None:
         and not ast.get_docstring(ast.parse(init.read_text("utf-8")))
     ]
     assert silent == []
+
+
+def test_values_of_rows_have_names() -> None:
+    """A reordered select fails, instead of reading one column as another."""
+    by_place = re.compile(r"\brow\[\d+\]")
+    found = [file.name for file in FILES if by_place.search(file.read_text("utf-8"))]
+    assert found == []

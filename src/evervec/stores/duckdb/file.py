@@ -159,7 +159,8 @@ class File:
         found = self._aside.execute("select value from evervec_meta where key = 'counter'")
         row = found.fetchone()
         assert row is not None
-        return int(row[0])
+        (value,) = row
+        return int(value)
 
     def commit(self) -> None:
         """Commit the writer's transaction."""

@@ -209,6 +209,13 @@ j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec_current_jobs as j
 cross join evervec_records as r on r.record = j.record
 
+-- name: claim_columns
+-- the columns that a lease does not overwrite, or whose new values follow from the old ones
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
+j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
+from evervec_jobs as j
+cross join evervec_records as r on r.record = j.record
+
 -- name: touch_versions
 update evervec_versions set last_sync_at = $1 where version in list($2)
 

@@ -245,7 +245,9 @@ class Connections:
     def _check_file(self, joined: sqlite3.Connection) -> None:
         """Refuse a caller's connection to another file, which may have a store of its own. Attached
         to another file it is refused too: SQLite does not commit to two files at once."""
-        file: str = next(row[2] for row in joined.execute("pragma database_list") if row[0] == 0)
+        file: str = next(
+            path for number, _, path in joined.execute("pragma database_list") if number == 0
+        )
         # a hard link is another file: each of its names has a write-ahead log of its own
         if joined is not self._writer and self._file not in (file, os.path.realpath(file)):
             raise StoreError(
