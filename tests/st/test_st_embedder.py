@@ -16,7 +16,7 @@ from evervec.embedders.base import spec_of
 from evervec.embedders.st import StEmbedder, replica
 from evervec.embedders.st.lanes import OutOfMemory, padded
 from evervec.embedders.st.model import Model
-from evervec.embedders.st.replica import PaddingRule, TextReplica, TokenReplica, features
+from evervec.embedders.st.replica import Padding, TextReplica, TokenReplica, features
 from evervec.errors import ProviderUnavailable, SettingsError
 from evervec.model.records import ModelSpec
 from st.conftest import Open
@@ -179,7 +179,7 @@ def test_the_allocators_of_torch_are_understood() -> None:
 
 
 def test_padding_may_be_on_the_left() -> None:
-    made = features([[5, 6, 7], [8]], PaddingRule(token=9, left=True, types=True))
+    made = features([[5, 6, 7], [8]], Padding(token=9, left=True, types=True))
     assert made["input_ids"].tolist() == [[5, 6, 7], [9, 9, 8]]
     assert made["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
     assert made["token_type_ids"].tolist() == [[0, 0, 0], [0, 0, 0]]

@@ -9,7 +9,7 @@ import evervec
 ROOT = Path(evervec.__file__).parent
 FILES = sorted(file for ending in ("py", "sql") for file in ROOT.rglob(f"*.{ending}"))
 NOUNS = {
-    "chunking", "embedding", "finding", "hashing", "housekeeping", "mapping", "opening", "pending",
+    "chunking", "embedding", "finding", "hashing", "housekeeping", "mapping", "opening", "padding", "pending",
     "ranking", "setting", "spending",
 }  # fmt: skip
 """words that end as gerunds do, and name a thing here"""

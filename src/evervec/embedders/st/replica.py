@@ -132,7 +132,7 @@ def _dtype(torch: Any, precision: str, place: str, model: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class PaddingRule:
+class Padding:
     """How the texts of a batch are made equally long."""
 
     token: int
@@ -155,7 +155,7 @@ class Tokenizer:
             self._backend.enable_truncation(window, direction=given.truncation_side)
         else:
             self._backend.no_truncation()
-        self.padding = PaddingRule(
+        self.padding = Padding(
             given.pad_token_id or 0,
             given.padding_side == "left",
             "token_type_ids" in given.model_input_names,
@@ -196,7 +196,7 @@ def _is_tokenized_alike(model: Any, tokenizer: Tokenizer, prompts: Sequence[str]
     return True
 
 
-def features(texts: Sequence[Sequence[int]], padding: PaddingRule) -> dict[str, Any]:
+def features(texts: Sequence[Sequence[int]], padding: Padding) -> dict[str, Any]:
     """The arrays that a transformer takes."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     longest = max(1, int(lengths.max()))
@@ -213,7 +213,7 @@ def features(texts: Sequence[Sequence[int]], padding: PaddingRule) -> dict[str, 
 class TokenReplica:
     """A model that takes tokens. On CUDA, copies to and from the device go on beside its work."""
 
-    def __init__(self, model: Any, device: str, dimensions: int, padding: PaddingRule) -> None:
+    def __init__(self, model: Any, device: str, dimensions: int, padding: Padding) -> None:
         self.device = device
         self._model = model
         self._dimensions = dimensions
