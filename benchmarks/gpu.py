@@ -36,7 +36,7 @@ from typing import Any
 
 import evervec
 from benchmarks.table import Line, at_least
-from evervec.embedders.loading import folder_of
+from evervec.embedders.model_loader import folder_of
 from evervec.embedders.st import StEmbedder
 from evervec.embedders.st.model import Model
 

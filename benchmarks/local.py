@@ -28,8 +28,8 @@ from benchmarks import made_up
 from benchmarks.rounds import Contender, Measured, stopwatch, take_turns
 from benchmarks.table import Line, at_least
 from evervec.embedders.encoder import LocalEmbedder, pack
-from evervec.embedders.loading import folder_of
 from evervec.embedders.minilm import MiniLM
+from evervec.embedders.model_loader import folder_of
 
 _SCIFACT = Path(__file__).parents[2] / "shared" / "data" / "scifact" / "corpus.jsonl"
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.made_up import texts
 from benchmarks.table import Line, at_least
-from evervec.embedders.loading import folder_of
+from evervec.embedders.model_loader import folder_of
 from evervec.embedders.st import StEmbedder
 
 _WORDS = {"5 to 20 words": (5, 20), "60 to 120 words": (60, 120), "5 to 150 words": (5, 150)}

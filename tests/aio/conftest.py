@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pytest
 
 from evervec import AsyncEvervec
-from evervec.aio.facade import Opening
+from evervec.aio.facade import AsyncOpener
 from support.world import World
 
 Test = Callable[[AsyncEvervec], Coroutine[Any, Any, Any]]
@@ -23,7 +23,7 @@ class Run(Protocol):
 def run(file_world: World) -> Run:
     def run(test: Test, **settings: Any) -> Any:
         async def main() -> Any:
-            async with Opening(lambda: file_world.open(**settings)) as ev:
+            async with AsyncOpener(lambda: file_world.open(**settings)) as ev:
                 async with asyncio.timeout(60):
                     return await test(ev)
 

@@ -13,7 +13,7 @@ import pytest
 import evervec
 from aio.conftest import Run
 from evervec import AsyncEvervec
-from evervec.aio.facade import Opening
+from evervec.aio.facade import AsyncOpener
 from evervec.stores.sqlite.connections import Reader
 from support.processes import until
 from support.world import KIND, World
@@ -306,7 +306,7 @@ def test_a_store_whose_opening_is_cancelled_is_closed(tmp_path: Path) -> None:
         return opened[0]
 
     async def main() -> None:
-        opening = Opening(open)
+        opening = AsyncOpener(open)
         task = asyncio.ensure_future(opening.__aenter__())
         await asyncio.sleep(0)
         await cancel(task)

@@ -166,7 +166,7 @@ def test_a_reader_that_reads_nothing_takes_no_memory(
         count += 1
         return f"{count}{'x' * 200_000}"
 
-    monkeypatch.setattr("evervec.server.dashboard.routing.render_live", large)
+    monkeypatch.setattr("evervec.server.dashboard.page_routes.render_live", large)
     someone = person(served, served.key(role="admin"))
     session = someone.http.cookies["evervec_session"]
     tracemalloc.start()

@@ -35,7 +35,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert heading in _headings(target), (path, heading)
 
 
-def test_the_glossary_names_files_that_exist_and_terms_once() -> None:
+def test_the_glossary_has_each_term_once_and_a_file_that_uses_it() -> None:
     rows = re.findall(
         r"^\| \*\*(.+?)\*\* \|.*\| *(?:`(.+)`)? *\|$", _page("glossary"), re.MULTILINE
     )
@@ -44,6 +44,16 @@ def test_the_glossary_names_files_that_exist_and_terms_once() -> None:
     assert len(set(terms)) == len(terms)
     for _, path in rows:
         assert (ROOT / "src/evervec" / path).exists(), path
+    unused = [term for term, path in rows if path and term not in _words_of(path)]
+    assert unused == []
+
+
+def _words_of(path: str) -> str:
+    """The words of a file of the library, or of the files in a folder."""
+    place = ROOT / "src/evervec" / path
+    files = [place] if place.is_file() else [*place.rglob("*.py"), *place.rglob("*.sql")]
+    text = " ".join(file.read_text() for file in files)
+    return re.sub(r"[\s_#-]+", " ", text).lower()
 
 
 def test_the_architecture_names_what_exists() -> None:
@@ -62,6 +72,13 @@ def test_the_architecture_names_what_exists() -> None:
             assert hasattr(module, kind), (path, kind)
         if method:
             assert hasattr(getattr(module, kind), method), (path, kind, method)
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", _page("architecture"))
+    assert len(named) > 20
+    places = (ROOT, ROOT / "src/evervec", ROOT / "tests")
+    assert [name for name in named if not any((place / name).is_file() for place in places)] == []
 
 
 def test_links_of_the_readme_work_on_a_package_index() -> None:

@@ -52,7 +52,7 @@ def endure(do: Callable[[], T]) -> T:
 def work_once(ev: Evervec, limit: int = 8, *, suspects: bool = True) -> int:
     """One pass of a worker: take back, claim, read, embed, write; how many jobs it claimed."""
     pipeline = ev.pipeline
-    if ev._housekeeping.anything_lost():
+    if ev._housekeeping.look_for_lost():
         ev._housekeeping.recover()
     if not pipeline.probe_providers():
         return 0
@@ -230,7 +230,7 @@ def pusher(judge: Judge, rounds: int, limit: int = 4) -> Script:
 
     def turn(p: Process) -> None:
         dispatcher = p.ev.dispatcher
-        if p.ev._housekeeping.anything_lost():
+        if p.ev._housekeeping.look_for_lost():
             p.ev._housekeeping.recover()
         if not p.ev.pipeline.probe_providers():
             return

@@ -1,4 +1,4 @@
-"""Fault 27: wrong answers, errors and hangs for single texts among thousands; and for all of them."""
+"""Wrong answers, errors and hangs for single texts among thousands; and for all of them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,9 +42,7 @@ def world(
         yield made
 
 
-def test_27_each_bad_text_fails_alone_with_the_providers_words(
-    world: Provided, path: Place
-) -> None:
+def test_each_bad_text_fails_alone_with_the_providers_words(world: Provided, path: Place) -> None:
     ev = world.ev
     world.provider.behave(**{name: f"this one: {name}!" for name in FAULTS})
     bad = {f"bad {name}": f"this one: {name}!" for name in FAULTS}
@@ -75,7 +73,7 @@ def test_27_each_bad_text_fails_alone_with_the_providers_words(
     assert_indexed(ev, path, {**notes, **bad})
 
 
-def test_27_a_provider_that_hangs_for_every_text_is_away(world: Provided, path: Place) -> None:
+def test_a_provider_that_hangs_for_every_text_is_away(world: Provided, path: Place) -> None:
     ev, provider = world.ev, world.provider
     notes = world.add_notes()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Fault 30: bodies that are too large, too deep, not UTF-8, or hold what is no text."""
+"""Bodies that are too large, too deep, not UTF-8, or hold what is no text."""
 
 import json
 import socket
@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize("path", ["/v1/records", "/v1/search", "/v1/queue/purge", "/v1/wait"])
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_30_a_bad_body_gets_a_problem_document_and_the_next_request_works(
+def test_a_bad_body_gets_a_problem_document_and_the_next_request_works(
     served: Served, path: str, body: bytes
 ) -> None:
     with httpx.Client(base_url=served.url, timeout=60, verify=False) as http:
@@ -64,7 +64,7 @@ def test_30_a_bad_body_gets_a_problem_document_and_the_next_request_works(
     assert [record.id for record in served.ev.records()] == ["good"]
 
 
-def test_30_the_size_is_refused_before_it_is_sent(served: Served) -> None:
+def test_the_size_is_refused_before_it_is_sent(served: Served) -> None:
     host, port = served.url.removeprefix("http://").split(":")
     head = f"POST /v1/records HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     with socket.create_connection((host, int(port)), timeout=20) as conn:
@@ -72,7 +72,7 @@ def test_30_the_size_is_refused_before_it_is_sent(served: Served) -> None:
         assert conn.recv(65536).startswith(b"HTTP/1.1 413")
 
 
-def test_30_paths_and_questions_with_no_text_in_them(served: Served) -> None:
+def test_paths_and_questions_with_no_text_in_them(served: Served) -> None:
     with httpx.Client(base_url=served.url, timeout=60, verify=False) as http:
         for path in ("/v1/records/note/%00", "/v1/records/%ff/1", "/v1/jobs/99999999999999999999",
                      "/v1/records?kind=%00", "/v1/records?tenant=%00", "/v1/jobs?id=%00",

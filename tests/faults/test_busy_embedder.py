@@ -1,4 +1,4 @@
-"""Fault 7: an embedder that leaves the heartbeat thread no time."""
+"""An embedder that leaves the heartbeat thread no time."""
 
 from evervec import Evervec, Status
 from support.fault_checks import assert_true_to, outcomes, settle
@@ -8,7 +8,7 @@ from support.processes import Start, until
 NOTES = {str(n): f"note {n} about the mill {n} and the river {n}" for n in range(3)}
 
 
-def test_07_a_lease_is_renewed_while_pure_python_burns_every_processor(
+def test_a_lease_is_renewed_while_pure_python_burns_every_processor(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Three calls compute for longer than the lease; nobody can take the jobs meanwhile, and
@@ -33,7 +33,7 @@ def test_07_a_lease_is_renewed_while_pure_python_burns_every_processor(
         assert outcomes(ev, id) == ["done"]
 
 
-def test_07_a_worker_does_not_take_its_own_job_for_a_dead_ones(
+def test_a_worker_does_not_take_its_own_job_for_a_dead_ones(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Its heartbeat is starved until the lease has run out, but nobody else took the job over:
@@ -57,7 +57,7 @@ def test_07_a_worker_does_not_take_its_own_job_for_a_dead_ones(
     assert_true_to(ev, path, {"0": NOTES["0"]})
 
 
-def test_07_a_worker_alone_gets_its_work_done_though_calls_keep_the_interpreter(
+def test_a_worker_alone_gets_its_work_done_though_calls_keep_the_interpreter(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """A call in C that no thread can interrupt, longer than the lease: with nobody to take the
@@ -77,7 +77,7 @@ def test_07_a_worker_alone_gets_its_work_done_though_calls_keep_the_interpreter(
     assert_true_to(ev, path, {"0": NOTES["0"]})
 
 
-def test_07_a_lease_lost_to_another_process_in_an_endless_call_is_lost_cleanly(
+def test_a_lease_lost_to_another_process_in_an_endless_call_is_lost_cleanly(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """The same with others there to take over: whoever finishes, the index holds each record

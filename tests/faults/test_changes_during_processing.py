@@ -1,4 +1,4 @@
-"""Faults 12, 13 and 14: changes of one record that meet in the queue."""
+"""Changes of one record that meet in the queue."""
 
 import threading
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def add(ev: Evervec, conn: Any) -> object:
 
 
 @pytest.mark.parametrize("change", [enqueue, add])
-def test_12_the_job_exists_though_the_first_of_two_transactions_rolls_back(
+def test_the_job_exists_though_the_first_of_two_transactions_rolls_back(
     ev: Evervec, path: Place, change: Change
 ) -> None:
     """Two identical enqueues at once: the second waits for the first, and must not take the
@@ -65,7 +65,7 @@ def test_12_the_job_exists_though_the_first_of_two_transactions_rolls_back(
     assert_true_to(ev, path, {"a": "the row as it is"})
 
 
-def test_12_a_change_that_is_rolled_back_leaves_no_trace(ev: Evervec, path: Place) -> None:
+def test_a_change_that_is_rolled_back_leaves_no_trace(ev: Evervec, path: Place) -> None:
     """Record, job, full text and numbers are all part of the caller's transaction."""
     ev.add("note", "what is there", id="a")
     settle(ev)
@@ -81,7 +81,7 @@ def test_12_a_change_that_is_rolled_back_leaves_no_trace(ev: Evervec, path: Plac
     assert_true_to(ev, path, {"a": "what is there"})
 
 
-def test_13_the_same_record_twice_in_one_batch_is_one_job_with_the_later_version(
+def test_the_same_record_twice_in_one_batch_is_one_job_with_the_later_version(
     ev: Evervec, path: Place
 ) -> None:
     """Tickets come in order, each with its own seq; one embedding is made, of the last."""
@@ -104,7 +104,7 @@ def test_13_the_same_record_twice_in_one_batch_is_one_job_with_the_later_version
         assert ev.wait(ticket, timeout=0).status is Status.DONE
 
 
-def test_13_the_same_id_twice_in_one_enqueue_is_one_job(ev: Evervec, path: Place) -> None:
+def test_the_same_id_twice_in_one_enqueue_is_one_job(ev: Evervec, path: Place) -> None:
     """One result for each input, in order; a bad one in between changes nothing."""
     loaded: list[str] = []
 
@@ -125,7 +125,7 @@ def test_13_the_same_id_twice_in_one_enqueue_is_one_job(ev: Evervec, path: Place
     assert_true_to(ev, path, {"a": "row a", "b": "row b"})
 
 
-def test_13_a_record_added_deleted_and_added_in_one_transaction_is_there_once(
+def test_a_record_added_deleted_and_added_in_one_transaction_is_there_once(
     ev: Evervec, path: Place
 ) -> None:
     """The last word counts, whatever came before it in the same transaction."""
@@ -143,7 +143,7 @@ def test_13_a_record_added_deleted_and_added_in_one_transaction_is_there_once(
     assert_true_to(ev, path, {"a": "after"})
 
 
-def test_14_an_update_during_processing_is_embedded_too(
+def test_an_update_during_processing_is_embedded_too(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Many updates land while the first version is with the provider: one more embedding, of
@@ -166,7 +166,7 @@ def test_14_an_update_during_processing_is_embedded_too(
     assert job.attempts == 1
 
 
-def test_14_an_update_between_embedding_and_writing_is_embedded_too(
+def test_an_update_between_embedding_and_writing_is_embedded_too(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """It waits for the write lock while the old version is written, and comes right after."""
@@ -182,7 +182,7 @@ def test_14_an_update_between_embedding_and_writing_is_embedded_too(
     assert_true_to(ev, path, {"a": "version 1"})
 
 
-def test_14_an_update_during_the_last_attempt_of_a_failing_version_is_tried(
+def test_an_update_during_the_last_attempt_of_a_failing_version_is_tried(
     ev: Evervec, path: Place
 ) -> None:
     """The old version fails for good; the new one is not buried with it."""
@@ -195,7 +195,7 @@ def test_14_an_update_during_the_last_attempt_of_a_failing_version_is_tried(
     assert_true_to(ev, path, {"a": "version 1"})
 
 
-def test_14_the_old_version_serves_until_the_new_one_is_complete(
+def test_the_old_version_serves_until_the_new_one_is_complete(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """While an update is embedded, search by meaning still finds the record."""

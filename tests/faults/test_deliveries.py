@@ -1,4 +1,4 @@
-"""Fault 29: a forged, expired or truncated signature, and a good delivery repeated or late."""
+"""A forged, expired or truncated signature, and a good delivery repeated or late."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Fault 23: the disk is full during an add, a finish and a schema upgrade."""
+"""The disk is full during an add, a finish and a schema upgrade."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ def add_all(ev: Evervec) -> None:
         ev.add("note", text, id=id)
 
 
-def test_23_an_add_on_a_full_disk_is_a_clear_error_and_leaves_nothing_behind(
+def test_an_add_on_a_full_disk_is_a_clear_error_and_leaves_nothing_behind(
     ev: Evervec, path: Place, disk: Disk
 ) -> None:
     """What was saved before is still there and found; with space again, work resumes."""
@@ -83,7 +83,7 @@ def test_23_an_add_on_a_full_disk_is_a_clear_error_and_leaves_nothing_behind(
     assert_true_to(ev, path, {**NOTES, "new": long_text(10)})
 
 
-def test_23_of_many_adds_exactly_those_with_a_ticket_are_saved(path: Place, disk: Disk) -> None:
+def test_of_many_adds_exactly_those_with_a_ticket_are_saved(path: Place, disk: Disk) -> None:
     """The disk fills up in the middle of `add_many`."""
     with open_store(path, add_batch=5) as ev:
         add_all(ev)
@@ -103,7 +103,7 @@ def test_23_of_many_adds_exactly_those_with_a_ticket_are_saved(path: Place, disk
         assert ev.verify().checked == len(NOTES) + len(saved)
 
 
-def test_23_a_finish_on_a_full_disk_is_a_clear_error_and_can_be_repeated(
+def test_a_finish_on_a_full_disk_is_a_clear_error_and_can_be_repeated(
     ev: Evervec, path: Place, disk: Disk
 ) -> None:
     """Points, ledger and job stay as they were, and the same finish works when there is space."""
@@ -136,7 +136,7 @@ class FillsTheDisk(HashingEmbedder):
         return super().embed(texts)
 
 
-def test_23_process_all_on_a_full_disk_raises_and_loses_nothing(path: Place, disk: Disk) -> None:
+def test_process_all_on_a_full_disk_raises_and_loses_nothing(path: Place, disk: Disk) -> None:
     """Its jobs wait for their leases, or go on at once where they could be given back."""
     with open(path, embedder=FillsTheDisk(disk), lease_seconds=0.5) as ev:
         add_all(ev)
@@ -149,7 +149,7 @@ def test_23_process_all_on_a_full_disk_raises_and_loses_nothing(path: Place, dis
         assert_true_to(ev, path, NOTES)
 
 
-def test_23_a_worker_outlives_a_full_disk(
+def test_a_worker_outlives_a_full_disk(
     path: Place, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It says what is wrong, keeps what it has embedded, and goes on by itself."""
@@ -168,7 +168,7 @@ def test_23_a_worker_outlives_a_full_disk(
         assert_true_to(ev, path, {**NOTES, "more": "and more"})
 
 
-def test_23_an_idle_worker_outlives_a_full_disk(
+def test_an_idle_worker_outlives_a_full_disk(
     ev: Evervec, path: Place, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Full when there is nothing to do but housekeeping, and again with space."""
@@ -194,9 +194,7 @@ def test_23_an_idle_worker_outlives_a_full_disk(
     assert_true_to(ev, path, {**NOTES, "more": "and more"})
 
 
-def test_23_housekeeping_works_again_after_a_full_disk(
-    ev: Evervec, path: Place, disk: Disk
-) -> None:
+def test_housekeeping_works_again_after_a_full_disk(ev: Evervec, path: Place, disk: Disk) -> None:
     """To cut the log back takes space in the file; without it, nothing is lost."""
     add_all(ev)
     settle(ev)
@@ -218,7 +216,7 @@ def test_23_housekeeping_works_again_after_a_full_disk(
     ],
     ids=["some", "many"],
 )
-def test_23_an_upgrade_on_a_full_disk_is_a_clear_error_and_can_be_repeated(
+def test_an_upgrade_on_a_full_disk_is_a_clear_error_and_can_be_repeated(
     disk: Disk, engine: str, left: Sequence[int]
 ) -> None:
     """However little space is left, a new file opens or says that the disk is full; the next
@@ -243,7 +241,7 @@ def test_23_an_upgrade_on_a_full_disk_is_a_clear_error_and_can_be_repeated(
     assert {leave: error for leave, error in refusals.items() if FULL not in error} == {}
 
 
-def test_23_a_full_store_can_still_be_opened_and_read(path: Place, disk: Disk) -> None:
+def test_a_full_store_can_still_be_opened_and_read(path: Place, disk: Disk) -> None:
     """What is there is served, even by a process that starts when the disk is full."""
     with open_store(path) as ev:
         add_all(ev)

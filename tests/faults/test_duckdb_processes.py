@@ -1,5 +1,5 @@
-"""Fault 19, a second process at a DuckDB file, and faults 1, 2, 3 and 16 where the process that
-is killed was alone with it: the next one finds everything."""
+"""A second process at a DuckDB file, and the kill of the only process that used one: the next one finds
+everything."""
 
 import os
 import random
@@ -28,7 +28,7 @@ def add(ev: Evervec, notes: dict[str, str]) -> None:
     list(ev.add_many("note", ({"id": id, "text": text} for id, text in notes.items())))
 
 
-def test_19_a_second_process_is_told_who_has_the_file(place: str, start: Start) -> None:
+def test_a_second_process_is_told_who_has_the_file(place: str, start: Start) -> None:
     """The error names the holder and what to do, and the holder goes on unharmed."""
     with open_store(place) as ev:
         add(ev, NOTES)
@@ -43,7 +43,7 @@ def test_19_a_second_process_is_told_who_has_the_file(place: str, start: Start) 
         assert_true_to(ev, place, {**NOTES, "more": "and more"})
 
 
-def test_19_the_file_is_free_once_its_holder_is_gone(place: str, start: Start) -> None:
+def test_the_file_is_free_once_its_holder_is_gone(place: str, start: Start) -> None:
     """Whether it was closed or killed, nothing is left behind that would keep others out."""
     add_and_close(place, NOTES)
     holder = start("hold", place, pause={"holding": ""}, settings=LEASE)
@@ -57,7 +57,7 @@ def test_19_the_file_is_free_once_its_holder_is_gone(place: str, start: Start) -
         assert_true_to(ev, place, NOTES)
 
 
-def test_19_stores_of_one_process_share_the_file(place: str) -> None:
+def test_stores_of_one_process_share_the_file(place: str) -> None:
     """A second opening in the same process is no second process, in whatever order they close."""
     first, second = open_store(place), open_store(place, tenant="other")
     add(first, NOTES)
@@ -78,7 +78,7 @@ def add_and_close(place: str, notes: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("point", ["embedding", "applying", "applied", "finished"])
-def test_01_02_03_a_worker_killed_anywhere_leaves_a_file_that_opens(
+def test_a_worker_killed_anywhere_leaves_a_file_that_opens(
     place: str, start: Start, point: str
 ) -> None:
     """What was not committed never was, what was is there, and the rest is done again."""
@@ -100,9 +100,7 @@ def test_01_02_03_a_worker_killed_anywhere_leaves_a_file_that_opens(
         assert outcomes(ev, "a") == (["done"] if point == "finished" else ["crashed", "done"])
 
 
-def test_02_a_worker_killed_in_an_update_keeps_the_old_version_whole(
-    place: str, start: Start
-) -> None:
+def test_a_worker_killed_in_an_update_keeps_the_old_version_whole(place: str, start: Start) -> None:
     """Old chunks go and new ones come in one step, so a kill inside it undoes both."""
     with open_store(place) as ev:
         add(ev, {"a": LONG})
@@ -119,7 +117,7 @@ def test_02_a_worker_killed_in_an_update_keeps_the_old_version_whole(
         assert_true_to(ev, place, {"a": LONG[: len(LONG) // 2]})
 
 
-def test_16_a_record_that_kills_its_worker_is_buried_alone(place: str, start: Start) -> None:
+def test_a_record_that_kills_its_worker_is_buried_alone(place: str, start: Start) -> None:
     """Each worker that embeds it dies, and the next opens the file; by the number of its
     deliveries it becomes a dead letter, and all others are embedded."""
     with open_store(place, max_attempts=3) as ev:

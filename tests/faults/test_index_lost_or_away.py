@@ -1,4 +1,4 @@
-"""Fault 28: an index that is down or loses its data, whichever it is, and what is told of it."""
+"""An index that is down or loses its data, whichever it is, and what is told of it."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_28_an_index_that_lost_everything_is_rebuilt_from_the_store(world: World) -> None:
+def test_an_index_that_lost_everything_is_rebuilt_from_the_store(world: World) -> None:
     add_all(world.ev, KIND, *TEXTS.values())
     work(world.ev)
     LOSE[world.index_name](world)
@@ -67,7 +67,7 @@ def test_28_an_index_that_lost_everything_is_rebuilt_from_the_store(world: World
     assert [hit.id for hit in ev.search(TEXTS["5"], 1, mode="semantic")] == ["5"]
 
 
-def test_28_a_worker_that_meets_the_loss_first_goes_on(world: World) -> None:
+def test_a_worker_that_meets_the_loss_first_goes_on(world: World) -> None:
     """What it writes next is there; the rest is found missing."""
     add_all(world.ev, KIND, *TEXTS.values())
     work(world.ev)
@@ -88,7 +88,7 @@ def test_28_a_worker_that_meets_the_loss_first_goes_on(world: World) -> None:
     assert_in_step(ev, {**TEXTS, "new": "a new one"})
 
 
-def test_28_a_store_put_back_from_a_backup_is_behind_its_index(tmp_path: Path) -> None:
+def test_a_store_put_back_from_a_backup_is_behind_its_index(tmp_path: Path) -> None:
     """Records deleted, changed and added since: the index has tombstones and numbers that the
     store has yet to come to."""
     for index in ("lancedb", "qdrant"):
@@ -128,7 +128,7 @@ def webhook() -> Iterator[Webhook]:
     made.close()
 
 
-def test_28_two_workers_wait_for_an_index_that_is_down_and_one_of_them_tells(
+def test_two_workers_wait_for_an_index_that_is_down_and_one_of_them_tells(
     tmp_path: Path, start: Start, webhook: Webhook
 ) -> None:
     """One alert and one all-clear from two processes; nothing fails, and all is written."""

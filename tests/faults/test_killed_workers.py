@@ -1,4 +1,4 @@
-"""Faults 1, 2 and 3: a worker is killed while it embeds, while it writes, and right after."""
+"""A worker is killed while it embeds, while it writes, and right after."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def add(ev: Evervec, notes: dict[str, str]) -> None:
         ev.add("note", text, id=id)
 
 
-def test_01_a_worker_killed_while_embedding_loses_nothing(
+def test_a_worker_killed_while_embedding_loses_nothing(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL in the middle of embedding: another worker claims after the lease."""
@@ -41,7 +41,7 @@ def test_01_a_worker_killed_while_embedding_loses_nothing(
         assert (job.status, job.attempts) == (Status.DONE, 2)
 
 
-def test_01_a_worker_killed_in_an_update_leaves_the_old_version_to_serve(
+def test_a_worker_killed_in_an_update_leaves_the_old_version_to_serve(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL in the middle of embedding a new version: the old one is whole until the new is."""
@@ -61,7 +61,7 @@ def test_01_a_worker_killed_in_an_update_leaves_the_old_version_to_serve(
 
 
 @pytest.mark.parametrize("point", ["applying", "applied"])
-def test_02_a_worker_killed_after_the_index_write_leaves_one_set_of_chunks(
+def test_a_worker_killed_after_the_index_write_leaves_one_set_of_chunks(
     ev: Evervec, path: Place, start: Start, point: str
 ) -> None:
     """SIGKILL after the index write and before the job is finished: the job runs again."""
@@ -78,7 +78,7 @@ def test_02_a_worker_killed_after_the_index_write_leaves_one_set_of_chunks(
     assert outcomes(ev, "a") == ["crashed", "done"]
 
 
-def test_02_a_worker_killed_between_two_transactions_leaves_one_set_of_chunks(
+def test_a_worker_killed_between_two_transactions_leaves_one_set_of_chunks(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """The same where the index is written apart from the store, so that it is ahead of it."""
@@ -94,7 +94,7 @@ def test_02_a_worker_killed_between_two_transactions_leaves_one_set_of_chunks(
     assert_true_to(ev, path, notes)
 
 
-def test_02_a_worker_killed_in_the_write_of_an_update_keeps_the_old_version_whole(
+def test_a_worker_killed_in_the_write_of_an_update_keeps_the_old_version_whole(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Old chunks go and new ones come in one step, so a kill inside it undoes both."""
@@ -112,7 +112,7 @@ def test_02_a_worker_killed_in_the_write_of_an_update_keeps_the_old_version_whol
     assert_true_to(ev, path, {"a": shorter})
 
 
-def test_02_a_worker_killed_in_a_delete_still_ends_with_the_record_gone(
+def test_a_worker_killed_in_a_delete_still_ends_with_the_record_gone(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL while the points of a deleted record are taken out."""
@@ -128,7 +128,7 @@ def test_02_a_worker_killed_in_a_delete_still_ends_with_the_record_gone(
     assert_true_to(ev, path, {id: text for id, text in NOTES.items() if id != "0"})
 
 
-def test_03_a_finish_whose_answer_was_lost_is_not_done_again(
+def test_a_finish_whose_answer_was_lost_is_not_done_again(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """SIGKILL after COMMIT and before the client saw it: the retried finish is a no-op."""
@@ -148,7 +148,7 @@ def test_03_a_finish_whose_answer_was_lost_is_not_done_again(
     assert contents(path) == before
 
 
-def test_03_the_same_finish_given_twice_changes_nothing(ev: Evervec, path: Place) -> None:
+def test_the_same_finish_given_twice_changes_nothing(ev: Evervec, path: Place) -> None:
     """The client retries with the very same job, points and token."""
     add(ev, {"a": LONG})
     batch, _ = ev.pipeline.prepare(ev.pipeline.claim(1))
@@ -161,9 +161,7 @@ def test_03_the_same_finish_given_twice_changes_nothing(ev: Evervec, path: Place
     assert_true_to(ev, path, {"a": LONG})
 
 
-def test_03_a_retried_finish_does_not_undo_a_change_that_came_since(
-    ev: Evervec, path: Place
-) -> None:
+def test_a_retried_finish_does_not_undo_a_change_that_came_since(ev: Evervec, path: Place) -> None:
     """Between the lost answer and the retry, the record changed and somebody claimed it."""
     add(ev, {"a": "the first version"})
     batch, _ = ev.pipeline.prepare(ev.pipeline.claim(1))

@@ -1,4 +1,4 @@
-"""Fault 15: bulk finishes, failures and saves of the same rows in opposite order."""
+"""Bulk finishes, failures and saves of the same rows in opposite order."""
 
 import threading
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
     return answers
 
 
-def test_15_overlapping_bulk_finishes_in_opposite_order_do_not_deadlock(
+def test_overlapping_bulk_finishes_in_opposite_order_do_not_deadlock(
     ev: Evervec, path: Place
 ) -> None:
     """Two holders of the same token finish the same jobs, one from each end."""
@@ -56,9 +56,7 @@ def test_15_overlapping_bulk_finishes_in_opposite_order_do_not_deadlock(
             assert ev.queue.stats().processing == 0
 
 
-def test_15_overlapping_bulk_saves_in_opposite_order_do_not_deadlock(
-    ev: Evervec, path: Place
-) -> None:
+def test_overlapping_bulk_saves_in_opposite_order_do_not_deadlock(ev: Evervec, path: Place) -> None:
     """Old and new records in both batches; the later save of each record wins, and is one job."""
     with open_store(path) as other:
         notes = {}

@@ -1,4 +1,4 @@
-"""Fault 16: a record that cannot be embedded, or that takes its worker down."""
+"""A record that cannot be embedded, or that takes its worker down."""
 
 import signal
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Poisoned(HashingEmbedder):
 @pytest.mark.parametrize(
     "how", ["refuses", "raises", "answers short", "answers nan", "answers zero"]
 )
-def test_16_a_poison_record_in_a_batch_fails_alone(path: Place, how: str) -> None:
+def test_a_poison_record_in_a_batch_fails_alone(path: Place, how: str) -> None:
     """All others are embedded in the same pass, without an attempt lost."""
     with open(path, embedder=Poisoned(how), max_attempts=2, backoff_seconds=0.001) as ev:
         list(ev.add_many("note", ({"id": id, "text": text} for id, text in NOTES.items())))
@@ -65,7 +65,7 @@ def test_16_a_poison_record_in_a_batch_fails_alone(path: Place, how: str) -> Non
         assert_true_to(ev, path, {**NOTES, "bad": "cured by now"})
 
 
-def test_16_a_poisoned_update_leaves_the_old_version_to_serve(path: Place) -> None:
+def test_a_poisoned_update_leaves_the_old_version_to_serve(path: Place) -> None:
     """What cannot be embedded does not take what could be from the index."""
     with open(path, embedder=Poisoned("raises"), max_attempts=1) as ev:
         ev.add("note", "wholesome", id="a")
@@ -77,7 +77,7 @@ def test_16_a_poisoned_update_leaves_the_old_version_to_serve(path: Place) -> No
 
 
 @pytest.mark.parametrize(("max_attempts", "batch_size"), [(3, 256), (2, 16), (1, 256)])
-def test_16_a_record_that_kills_its_worker_is_buried_alone(
+def test_a_record_that_kills_its_worker_is_buried_alone(
     ev: Evervec, path: Place, start: Start, max_attempts: int, batch_size: int
 ) -> None:
     """It dies with every worker that embeds it, and becomes a dead letter by the number of its

@@ -1,4 +1,4 @@
-"""Faults 20, 21 and 22: the server restarts, turns read-only, falls silent, or keeps what is dead."""
+"""The server restarts, turns read-only, falls silent, or keeps what is dead."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def add_all(ev: Evervec, notes: dict[str, str]) -> None:
         until(added, "the store to take a record")
 
 
-def test_20_workers_go_on_after_the_server_was_restarted(
+def test_workers_go_on_after_the_server_was_restarted(
     own_server: postgres.Server, start: Start
 ) -> None:
     """A server of the test's own is stopped under two workers, once idle and once at work."""
@@ -95,9 +95,7 @@ def test_20_workers_go_on_after_the_server_was_restarted(
         assert_true_to(ev, server.url, notes)
 
 
-def test_20_workers_go_on_through_a_storm_of_terminated_connections(
-    path: str, start: Start
-) -> None:
+def test_workers_go_on_through_a_storm_of_terminated_connections(path: str, start: Start) -> None:
     """Every connection of the database is cut, again and again, while records come in."""
     with open_store(path, **QUICK) as ev:
         workers = [start("work", path, settings=QUICK) for _ in range(2)]
@@ -122,7 +120,7 @@ def _calm(ev: Evervec) -> bool:
     return not stats.pending and not stats.processing
 
 
-def test_20_workers_wait_while_the_database_is_read_only(path: str, start: Start) -> None:
+def test_workers_wait_while_the_database_is_read_only(path: str, start: Start) -> None:
     """Writes say so clearly; reads and searches go on; then so does the work."""
     with open_store(path, **QUICK) as ev:
         ev.add("note", NOTES["0"], id="0")
@@ -162,7 +160,7 @@ def _refusal(ev: Evervec) -> str:
     raise AssertionError("the write was taken")
 
 
-def test_20_a_finish_whose_connection_was_cut_is_done_once(path: str) -> None:
+def test_a_finish_whose_connection_was_cut_is_done_once(path: str) -> None:
     """The commit went through and its answer did not: the same finish again changes nothing."""
     with open_store(path) as ev:
         ev.add("note", "the text", id="a")
@@ -173,7 +171,7 @@ def test_20_a_finish_whose_connection_was_cut_is_done_once(path: str) -> None:
         assert postgres.execute(path, "select * from evervec.current_attempts") == before
 
 
-def test_20_a_worker_frozen_inside_a_transaction_loses_its_locks(path: str, start: Start) -> None:
+def test_a_worker_frozen_inside_a_transaction_loses_its_locks(path: str, start: Start) -> None:
     """It holds the rows that it finishes when it stops answering: the server ends its transaction,
     the lease runs out, and another does the work. Back again, it finishes nothing."""
     notes = {"a": NOTES["0"]}
@@ -216,7 +214,7 @@ def _listeners(url: str) -> list[int]:
     return [row[0] for row in rows]
 
 
-def test_21_a_worker_that_is_told_need_not_poll(path: str, start: Start) -> None:
+def test_a_worker_that_is_told_need_not_poll(path: str, start: Start) -> None:
     """With a poll of an hour, a record is embedded at once, and its waiter learns of it."""
     slow = {"poll_seconds": 3600.0}
     with open_store(path, **slow) as ev:
@@ -231,7 +229,7 @@ def test_21_a_worker_that_is_told_need_not_poll(path: str, start: Start) -> None
         assert ev.wait(ticket, 60).record_id == "c"
 
 
-def test_21_a_listener_that_hears_nothing_costs_no_more_than_the_poll(
+def test_a_listener_that_hears_nothing_costs_no_more_than_the_poll(
     path: str, start: Start, freeze: Callable[[list[int]], None]
 ) -> None:
     """Its connection is frozen on the server's side: nobody is told that it is dead."""
@@ -242,7 +240,7 @@ def test_21_a_listener_that_hears_nothing_costs_no_more_than_the_poll(
         ev.wait(ev.add("note", "the text", id="a"), 60)
 
 
-def test_21_a_listener_whose_connection_is_cut_listens_again(path: str) -> None:
+def test_a_listener_whose_connection_is_cut_listens_again(path: str) -> None:
     with open_store(path) as ev:
         ev.store.wait(ev.store.wait(-1, 0), 0.01)
         until(lambda: _listeners(path), "it to listen")
@@ -251,7 +249,7 @@ def test_21_a_listener_whose_connection_is_cut_listens_again(path: str) -> None:
         until(lambda: _listeners(path) not in ([], [first]), "it to listen again")
 
 
-def test_22_claims_stay_flat_while_an_old_transaction_keeps_what_is_dead(
+def test_claims_stay_flat_while_an_old_transaction_keeps_what_is_dead(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is finished cannot be cleared away; a claim does not walk over it."""
@@ -271,7 +269,7 @@ def test_22_claims_stay_flat_while_an_old_transaction_keeps_what_is_dead(
 
 
 @pytest.mark.parametrize("kind", ["reads", "writes", "is prepared"])
-def test_22_an_alert_names_the_transaction_and_an_all_clear_follows(
+def test_an_alert_names_the_transaction_and_an_all_clear_follows(
     path: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that looks at an old snapshot, one that wrote something and then nothing more, and one
@@ -307,7 +305,7 @@ def _old(url: str, kind: str) -> psycopg.Connection[tuple[object, ...]]:
     return conn
 
 
-def test_22_a_role_without_rights_over_others_is_alerted_too(path: str) -> None:
+def test_a_role_without_rights_over_others_is_alerted_too(path: str) -> None:
     """It is not told when a transaction of another role began, so it counts from when it first
     saw it."""
     postgres.execute(path, "drop role if exists evervec_watcher")

@@ -1,4 +1,4 @@
-"""Fault 25: the provider is down for an hour, with thousands of jobs waiting."""
+"""The provider is down for an hour, with thousands of jobs waiting."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -25,7 +25,7 @@ def world(
         yield made
 
 
-def test_25_an_hour_without_the_provider_loses_nothing_and_spends_no_attempt(
+def test_an_hour_without_the_provider_loses_nothing_and_spends_no_attempt(
     world: Provided, path: Place
 ) -> None:
     """It goes while two workers are at it, and comes back after an hour by the store's clock.

@@ -1,4 +1,4 @@
-"""Fault 26: a storm of 429 with Retry-After, and how workers come back from it."""
+"""A storm of 429 with Retry-After, and how workers come back from it."""
 
 import math
 import time
@@ -36,7 +36,7 @@ def world(
         yield made
 
 
-def test_26_all_workers_keep_the_pause_and_come_back_one_call_at_a_time(
+def test_all_workers_keep_the_pause_and_come_back_one_call_at_a_time(
     world: Provided, path: Place
 ) -> None:
     """Workers in three processes, and one more that comes while the storm lasts and has not

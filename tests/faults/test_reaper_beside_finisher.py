@@ -1,4 +1,4 @@
-"""Fault 8: one takes back a lease that ran out while its holder is just finishing."""
+"""An expired lease is taken back while its holder is finishing."""
 
 import threading
 
@@ -13,7 +13,7 @@ TEXT = "a note about weaving"
 LEASE = {"lease_seconds": 0.2}
 
 
-def test_08_a_reaper_that_comes_second_does_not_reset_finished_work(
+def test_a_reaper_that_comes_second_does_not_reset_finished_work(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """The lease has run out and the reaper has seen it, but the finisher has the write lock."""
@@ -38,7 +38,7 @@ def test_08_a_reaper_that_comes_second_does_not_reset_finished_work(
     assert outcomes(ev, "a") == ["done"]
 
 
-def test_08_a_finisher_that_comes_second_has_lost_its_lease(
+def test_a_finisher_that_comes_second_has_lost_its_lease(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """The reaper was first: the finisher writes nothing, and the job is done by the next."""
@@ -60,7 +60,7 @@ def test_08_a_finisher_that_comes_second_has_lost_its_lease(
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.long)])
-def test_08_reapers_and_finishers_at_full_tilt_never_reset_finished_work(
+def test_reapers_and_finishers_at_full_tilt_never_reset_finished_work(
     ev: Evervec, path: Place, times: int
 ) -> None:
     """With leases that are always about to run out, each job is finished exactly once."""
@@ -99,9 +99,7 @@ def test_08_reapers_and_finishers_at_full_tilt_never_reset_finished_work(
     assert all(outcomes(ev, str(n)).count("done") == 1 for n in range(count))
 
 
-def test_08_taking_back_by_hand_what_is_being_finished_costs_nothing(
-    ev: Evervec, path: Place
-) -> None:
+def test_taking_back_by_hand_what_is_being_finished_costs_nothing(ev: Evervec, path: Place) -> None:
     """An operator's `recover_stuck(0)` takes jobs from living workers; none is lost or doubled."""
     ev.add("note", TEXT, id="a")
     batch, _ = ev.pipeline.prepare(ev.pipeline.claim(1))

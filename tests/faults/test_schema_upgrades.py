@@ -1,4 +1,4 @@
-"""Fault 24: schema upgrades that meet, and one that is killed midway."""
+"""Schema upgrades that meet, and one that is killed midway."""
 
 import itertools
 import sqlite3
@@ -68,7 +68,7 @@ def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return file if request.param == "sqlite" else f"duckdb:///{file}"
 
 
-def test_24_processes_that_open_a_new_file_at_once_make_it_once(
+def test_processes_that_open_a_new_file_at_once_make_it_once(
     fresh: Callable[[], Place], start: Start
 ) -> None:
     """Each opens it without an error and adds a record, and all records are there."""
@@ -90,7 +90,7 @@ def test_24_processes_that_open_a_new_file_at_once_make_it_once(
             assert_true_to(ev, path, notes)
 
 
-def test_24_a_file_of_the_applications_own_is_waited_for_while_it_is_written(
+def test_a_file_of_the_applications_own_is_waited_for_while_it_is_written(
     tmp_path: Path, start: Start
 ) -> None:
     """It has no write-ahead log yet, and to give it one takes the file for oneself: that waits
@@ -112,7 +112,7 @@ def test_24_a_file_of_the_applications_own_is_waited_for_while_it_is_written(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_24_an_upgrade_killed_midway_leaves_a_file_that_opens(
+def test_an_upgrade_killed_midway_leaves_a_file_that_opens(
     alone: Place, start: Start, share: float
 ) -> None:
     """It was one transaction: the next to open the file begins it anew."""
@@ -131,7 +131,7 @@ def test_24_an_upgrade_killed_midway_leaves_a_file_that_opens(
 
 
 @pytest.mark.parametrize("step", [0, 3, STATEMENTS - 1])
-def test_24_an_older_store_is_upgraded_with_all_that_is_in_it(
+def test_an_older_store_is_upgraded_with_all_that_is_in_it(
     alone: Place, start: Start, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even when the first that tries is killed midway. The step is made up: there is none yet."""
@@ -153,7 +153,7 @@ def test_24_an_older_store_is_upgraded_with_all_that_is_in_it(
     assert query(path, copies) == [("before the upgrade",)]
 
 
-def test_24_processes_that_upgrade_a_store_at_once_do_it_once(
+def test_processes_that_upgrade_a_store_at_once_do_it_once(
     fresh: Callable[[], Place], start: Start
 ) -> None:
     path = fresh()
@@ -167,7 +167,7 @@ def test_24_processes_that_upgrade_a_store_at_once_do_it_once(
     assert query(path, VERSION) == [(latest(path) + 1,)]
 
 
-def test_24_one_that_waits_for_an_upgrade_takes_over_when_it_is_killed(
+def test_one_that_waits_for_an_upgrade_takes_over_when_it_is_killed(
     path: Place, start: Start
 ) -> None:
     """Several processes wait for the first; it dies; one of them makes the file."""
@@ -185,7 +185,7 @@ def test_24_one_that_waits_for_an_upgrade_takes_over_when_it_is_killed(
         assert_true_to(ev, path, {str(o.pid): f"written by {o.pid}" for o in waiting})
 
 
-def test_24_one_that_cannot_wait_for_an_upgrade_says_so(path: Place, start: Start) -> None:
+def test_one_that_cannot_wait_for_an_upgrade_says_so(path: Place, start: Start) -> None:
     """It ends with a clear error, and harms nothing."""
     half = halfway(path)
     first = start("open", path, pause={"upgrading": half})
@@ -201,7 +201,7 @@ def test_24_one_that_cannot_wait_for_an_upgrade_says_so(path: Place, start: Star
         assert_true_to(ev, path, {str(first.pid): f"written by {first.pid}"})
 
 
-def test_24_a_store_that_a_newer_evervec_made_is_refused(alone: Place) -> None:
+def test_a_store_that_a_newer_evervec_made_is_refused(alone: Place) -> None:
     """It says so, and what to do, and changes nothing."""
     path = alone
     open_store(path).close()

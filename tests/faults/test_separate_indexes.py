@@ -1,4 +1,5 @@
-"""Faults 1 to 6 and 28 where the index lies outside the store, so that no transaction covers both."""
+"""Killed, suspended and late workers, and a lost index, where the index is outside the store: no transaction
+covers both."""
 
 import shutil
 import threading
@@ -71,7 +72,7 @@ def add(ev: Evervec, notes: dict[str, str]) -> None:
 
 @ACROSS
 @pytest.mark.parametrize("point", ["embedding", "applied", "finished"])
-def test_01_02_03_a_worker_killed_at_any_point_leaves_one_set_of_chunks(
+def test_a_worker_killed_at_any_point_leaves_one_set_of_chunks(
     ev: Evervec, place: Apart, start: Start, point: str
 ) -> None:
     """While it embeds; when the index is ahead of the store; after the end, before it knew."""
@@ -89,9 +90,7 @@ def test_01_02_03_a_worker_killed_at_any_point_leaves_one_set_of_chunks(
 
 
 @pytest.mark.parametrize("point", ["applied", "finished"])
-def test_02_03_an_embedded_engine_outlives_its_process(
-    tmp_path: Path, start: Start, point: str
-) -> None:
+def test_an_embedded_engine_outlives_its_process(tmp_path: Path, start: Start, point: str) -> None:
     """Only one process has it open, so the next comes after the kill."""
     path, index = tmp_path / "notes.db", f"qdrant-edge://{tmp_path / 'edge'}"
     with open_store(path, embedder="noop") as ev:
@@ -112,7 +111,7 @@ def test_02_03_an_embedded_engine_outlives_its_process(
 
 @ACROSS
 @pytest.mark.parametrize("late", ["upsert", "upsert of a deleted record", "delete"])
-def test_04_05_06_a_zombies_late_write_changes_nothing(
+def test_a_zombies_late_write_changes_nothing(
     ev: Evervec, place: Apart, start: Start, late: str
 ) -> None:
     """Frozen between its last look at the lease and its write, while others settle the record."""
@@ -170,7 +169,7 @@ def test_two_worker_processes_share_one_index(ev: Evervec, place: Apart, start: 
 
 
 @EACH
-def test_28_an_index_that_loses_its_data_is_rebuilt(ev: Evervec, place: Apart) -> None:
+def test_an_index_that_loses_its_data_is_rebuilt(ev: Evervec, place: Apart) -> None:
     """Also where only some of it is left, as after a restore from an old backup."""
     add(ev, NOTES)
     ev.process_all()
@@ -189,7 +188,7 @@ def test_28_an_index_that_loses_its_data_is_rebuilt(ev: Evervec, place: Apart) -
 
 
 @pytest.mark.parametrize("place", [("sqlite", "lancedb")], indirect=True, ids="-".join)
-def test_28_an_index_put_back_from_an_old_backup_is_brought_up_to_date(
+def test_an_index_put_back_from_an_old_backup_is_brought_up_to_date(
     ev: Evervec, place: Apart, tmp_path: Path
 ) -> None:
     """Deleted, changed and new records, and one whose metadata alone is older."""
@@ -220,7 +219,7 @@ def lose(place: Apart) -> None:
 
 
 @EACH
-def test_28_while_the_index_is_down_writes_wait_and_text_answers(place: Apart) -> None:
+def test_while_the_index_is_down_writes_wait_and_text_answers(place: Apart) -> None:
     with place.open(backoff_seconds=0.05) as ev:
         add(ev, NOTES)
         ev.process_all()

@@ -1,4 +1,4 @@
-"""Fault 10: SIGTERM in the middle of a batch."""
+"""SIGTERM in the middle of a batch."""
 
 from evervec import Evervec
 from support.fault_checks import assert_true_to, settle
@@ -73,7 +73,7 @@ def test_sigterm_keeps_what_was_embedded_before_the_deadline(
     assert_true_to(ev, path, NOTES)
 
 
-def test_10_a_second_sigterm_stops_at_once(ev: Evervec, path: Place, start: Start) -> None:
+def test_a_second_sigterm_stops_at_once(ev: Evervec, path: Place, start: Start) -> None:
     """It does not wait for the deadline, and nothing is lost."""
     add_all(ev)
     worker = start(

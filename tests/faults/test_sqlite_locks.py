@@ -1,4 +1,4 @@
-"""Fault 18: other users of the same SQLite file, with locks and long reads."""
+"""Other users of the same SQLite file, with locks and long reads."""
 
 import logging
 import sqlite3
@@ -49,7 +49,7 @@ WRITES: dict[str, Callable[[Evervec, Job], Any]] = {
 }
 
 
-def test_18_a_lock_held_too_long_by_another_process_is_a_clear_error(
+def test_a_lock_held_too_long_by_another_process_is_a_clear_error(
     hasty: Evervec, path: Path, start: Start
 ) -> None:
     """Every write says what is wrong and leaves nothing behind; reads go on; and when the lock
@@ -83,7 +83,7 @@ def test_18_a_lock_held_too_long_by_another_process_is_a_clear_error(
     assert_true_to(hasty, path, {**NOTES, "5": "waits to be claimed", "6": "waits too"})
 
 
-def test_18_a_worker_outlives_a_lock_that_another_process_holds(
+def test_a_worker_outlives_a_lock_that_another_process_holds(
     hasty: Evervec, path: Path, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It says that it waits, and goes on by itself."""
@@ -97,7 +97,7 @@ def test_18_a_worker_outlives_a_lock_that_another_process_holds(
     assert_true_to(hasty, path, NOTES)
 
 
-def test_18_an_idle_worker_outlives_a_read_that_fails(
+def test_an_idle_worker_outlives_a_read_that_fails(
     ev: Evervec, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looking when the next job is due, it meets an error of the store, and looks again."""
@@ -117,9 +117,7 @@ def test_18_an_idle_worker_outlives_a_read_that_fails(
     assert_true_to(ev, path, NOTES)
 
 
-def test_18_a_call_with_the_provider_holds_no_lock(
-    hasty: Evervec, path: Path, start: Start
-) -> None:
+def test_a_call_with_the_provider_holds_no_lock(hasty: Evervec, path: Path, start: Start) -> None:
     """However long a provider takes, others can write."""
     add_all(hasty)
     worker = start("work", path, pause={"embedding": ""})
@@ -133,7 +131,7 @@ def test_18_a_call_with_the_provider_holds_no_lock(
     assert_true_to(hasty, path, {**NOTES, "5": "in the meantime"})
 
 
-def test_18_a_claim_that_waited_for_the_lock_still_has_its_whole_lease(path: Path) -> None:
+def test_a_claim_that_waited_for_the_lock_still_has_its_whole_lease(path: Path) -> None:
     """The lease runs from the claim, not from when it was asked for."""
     now = [1_000_000.0]
     with open_store(path, clock=lambda: now[0], lease_seconds=60, busy_seconds=30) as ev:
@@ -191,7 +189,7 @@ def test_18_a_writer_looks_for_the_lock_often(
 
 
 @pytest.mark.parametrize("level", ["", "DEFERRED", "IMMEDIATE", None])
-def test_18_a_transaction_that_read_first_can_add_when_nobody_wrote_since(
+def test_a_transaction_that_read_first_can_add_when_nobody_wrote_since(
     ev: Evervec, path: Path, level: Any
 ) -> None:
     """Read-to-write upgrade of the caller's own deferred transaction."""
@@ -206,7 +204,7 @@ def test_18_a_transaction_that_read_first_can_add_when_nobody_wrote_since(
     assert_true_to(ev, path, {"a": "added"})
 
 
-def test_18_a_transaction_whose_snapshot_is_old_is_told_what_to_do(ev: Evervec, path: Path) -> None:
+def test_a_transaction_whose_snapshot_is_old_is_told_what_to_do(ev: Evervec, path: Path) -> None:
     """Another wrote between the caller's read and its add: no wait can help, so the error must
     not speak of one; the caller's transaction is whole, and works when it is begun anew."""
     conn = sqlite3.connect(path)
@@ -233,7 +231,7 @@ def test_18_a_transaction_whose_snapshot_is_old_is_told_what_to_do(ev: Evervec, 
     assert_true_to(ev, path, {"a": "in time", "b": "in between"})
 
 
-def test_18_a_failed_add_leaves_the_rest_of_the_callers_transaction_alone(
+def test_a_failed_add_leaves_the_rest_of_the_callers_transaction_alone(
     ev: Evervec, path: Path
 ) -> None:
     """What the caller wrote before is still there to be committed."""
@@ -273,7 +271,7 @@ def grow_under_a_reader(ev: Evervec, path: Path) -> tuple[sqlite3.Connection, di
     return reader, notes
 
 
-def test_18_the_log_that_grew_under_a_long_reader_is_cut_back_after_it(path: Path) -> None:
+def test_the_log_that_grew_under_a_long_reader_is_cut_back_after_it(path: Path) -> None:
     """Writers are never blocked meanwhile, and housekeeping makes the file small again."""
     with open_store(path, busy_seconds=0.2) as ev:
         reader, notes = grow_under_a_reader(ev, path)
@@ -285,7 +283,7 @@ def test_18_the_log_that_grew_under_a_long_reader_is_cut_back_after_it(path: Pat
         assert ev.verify().checked == len(notes)
 
 
-def test_18_a_running_worker_cuts_the_log_back_by_itself(path: Path) -> None:
+def test_a_running_worker_cuts_the_log_back_by_itself(path: Path) -> None:
     """With no more than its own housekeeping."""
     with open_store(path, busy_seconds=0.2, housekeeping_seconds=0.05) as ev:
         reader, _ = grow_under_a_reader(ev, path)

@@ -1,4 +1,4 @@
-"""Fault 11: two claimers, one row."""
+"""Two claimers, one row."""
 
 import threading
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def all_at_once(actions: list[Callable[[], list[Job]]]) -> list[list[Job]]:
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one opening", "an opening each"])
-def test_11_of_threads_that_claim_one_row_exactly_one_wins(
+def test_of_threads_that_claim_one_row_exactly_one_wins(
     ev: Evervec, path: Place, apart: bool
 ) -> None:
     """Four threads, one job, many times over."""
@@ -53,7 +53,7 @@ def test_11_of_threads_that_claim_one_row_exactly_one_wins(
             other.close()
 
 
-def test_11_of_processes_that_saw_one_row_exactly_one_wins(
+def test_of_processes_that_saw_one_row_exactly_one_wins(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Both have seen that the job is due before either asks for the lock to claim it."""
@@ -74,7 +74,7 @@ def test_11_of_processes_that_saw_one_row_exactly_one_wins(
         ev.queue.finish(job)
 
 
-def test_11_processes_that_empty_a_queue_together_never_share_a_job(
+def test_processes_that_empty_a_queue_together_never_share_a_job(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Two hundred jobs, three processes, seven at a time: each job goes to one of them."""

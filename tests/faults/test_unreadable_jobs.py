@@ -1,4 +1,4 @@
-"""Fault 17: jobs that this process does not know how to do, or cannot read."""
+"""Jobs that this process does not know how to do, or cannot read."""
 
 import logging
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def tamper(path: Place, sql: str, *values: object) -> None:
     conn.close()
 
 
-def test_17_a_row_of_an_unknown_kind_is_kept_and_reported(
+def test_a_row_of_an_unknown_kind_is_kept_and_reported(
     ev: Evervec, path: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody can load it: it becomes a dead letter that says what to do, and once that is done
@@ -72,7 +72,7 @@ def test_17_a_row_of_an_unknown_kind_is_kept_and_reported(
     assert_true_to(ev, path, {**GOOD, "from elsewhere": "the row from elsewhere"})
 
 
-def test_17_jobs_of_a_kind_that_only_another_process_knows_wait_for_it(
+def test_jobs_of_a_kind_that_only_another_process_knows_wait_for_it(
     ev: Evervec, path: Place
 ) -> None:
     """A worker without the kind's code leaves them alone, spends no attempt, and does the rest."""
@@ -103,7 +103,7 @@ BOXES: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize(("path", "what"), on_each(BOXES), indirect=["path"])
-def test_17_a_box_that_cannot_be_read_is_kept_and_reported(
+def test_a_box_that_cannot_be_read_is_kept_and_reported(
     ev: Evervec, path: Place, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     """It fails alone and for good, and the box stays as it is for whoever can mend it."""
@@ -137,7 +137,7 @@ SPOILED: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize(("path", "column"), on_each(SPOILED), indirect=["path"])
-def test_17_a_record_that_cannot_be_read_does_not_hold_up_the_others(
+def test_a_record_that_cannot_be_read_does_not_hold_up_the_others(
     ev: Evervec, path: Place, caplog: pytest.LogCaptureFixture, column: str
 ) -> None:
     """One spoiled row fails alone, is reported, and its job stays until it is mended."""
@@ -158,7 +158,7 @@ def test_17_a_record_that_cannot_be_read_does_not_hold_up_the_others(
     assert job.status in (Status.FAILED, Status.PENDING)
 
 
-def test_17_a_job_to_do_what_nobody_knows_does_not_hold_up_the_others(
+def test_a_job_to_do_what_nobody_knows_does_not_hold_up_the_others(
     ev: Evervec, path: Place
 ) -> None:
     """It is not dropped, and not mistaken for another."""

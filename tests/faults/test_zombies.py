@@ -1,4 +1,4 @@
-"""Faults 4, 5 and 6: a worker stops answering, loses its lease, and comes back."""
+"""A worker stops answering, loses its lease, and comes back."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LIVE_POINTS = "select count(*) from evervec_points where vector is not null"
 
 
 @pytest.mark.parametrize("text", [FIRST, SECOND], ids=["unchanged", "updated"])
-def test_04_a_zombie_cannot_finish_what_another_finished(
+def test_a_zombie_cannot_finish_what_another_finished(
     ev: Evervec, path: Place, start: Start, text: str
 ) -> None:
     """SIGSTOP longer than the lease while the new owner runs, then SIGCONT."""
@@ -33,7 +33,7 @@ def test_04_a_zombie_cannot_finish_what_another_finished(
     assert_true_to(ev, path, {"a": text})
 
 
-def test_04_a_zombie_cannot_finish_while_the_new_owner_works(
+def test_a_zombie_cannot_finish_while_the_new_owner_works(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """The zombie is back before the new owner is done."""
@@ -55,7 +55,7 @@ def test_04_a_zombie_cannot_finish_while_the_new_owner_works(
     assert outcomes(ev, "a") == ["crashed", "done"]
 
 
-def test_04_a_zombie_is_told_that_its_lease_is_lost_whatever_it_tries(
+def test_a_zombie_is_told_that_its_lease_is_lost_whatever_it_tries(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Its renew, finish, fail and release all raise `LeaseLost`, and change nothing."""
@@ -77,7 +77,7 @@ def test_04_a_zombie_is_told_that_its_lease_is_lost_whatever_it_tries(
     assert_true_to(ev, path, {"a": FIRST})
 
 
-def test_04_a_zombie_that_writes_an_index_apart_cannot_replace_the_newer_version(
+def test_a_zombie_that_writes_an_index_apart_cannot_replace_the_newer_version(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """Frozen between its last look at the lease and its write to the index."""
@@ -100,7 +100,7 @@ def test_04_a_zombie_that_writes_an_index_apart_cannot_replace_the_newer_version
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["same file", "index apart"])
-def test_05_a_zombie_cannot_bring_back_a_deleted_record(
+def test_a_zombie_cannot_bring_back_a_deleted_record(
     ev: Evervec, path: Place, start: Start, apart: bool
 ) -> None:
     """The record was deleted, and its points are gone, before the zombie comes back."""
@@ -125,7 +125,7 @@ def test_05_a_zombie_cannot_bring_back_a_deleted_record(
     assert_true_to(ev, path, {})
 
 
-def test_05_a_record_deleted_in_the_middle_of_its_embedding_stays_deleted(
+def test_a_record_deleted_in_the_middle_of_its_embedding_stays_deleted(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """The same with no lease lost: the delete lands while the job is processed."""
@@ -140,7 +140,7 @@ def test_05_a_record_deleted_in_the_middle_of_its_embedding_stays_deleted(
     assert_true_to(ev, path, {})
 
 
-def test_06_a_heartbeat_cannot_revive_a_lost_lease(ev: Evervec, path: Place) -> None:
+def test_a_heartbeat_cannot_revive_a_lost_lease(ev: Evervec, path: Place) -> None:
     """Whoever took it, and however the job ended, the old token renews nothing."""
     ev.add("note", FIRST, id="a", max_attempts=100)
     with open_store(path, lease_seconds=0.05) as other:
@@ -165,7 +165,7 @@ def test_06_a_heartbeat_cannot_revive_a_lost_lease(ev: Evervec, path: Place) -> 
                 ev.queue.release(owner)
 
 
-def test_06_a_heartbeat_that_comes_back_leaves_the_new_lease_alone(
+def test_a_heartbeat_that_comes_back_leaves_the_new_lease_alone(
     ev: Evervec, path: Place, start: Start
 ) -> None:
     """The zombie's heartbeat thread goes on while its provider call hangs."""

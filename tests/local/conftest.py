@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from evervec.embedders.encoder import LocalEmbedder
-from evervec.embedders.loading import folder_of
 from evervec.embedders.minilm import MiniLM
+from evervec.embedders.model_loader import folder_of
 from local.files import write_json
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evervec.embedders.loading import read_checked
 from evervec.embedders.local import local
 from evervec.embedders.minilm import MiniLM
+from evervec.embedders.model_loader import read_checked
 from evervec.errors import SettingsError
 
 

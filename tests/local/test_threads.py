@@ -52,7 +52,7 @@ def test_a_process_may_end_in_the_middle_of_a_call() -> None:
     """A daemon thread in native code would otherwise abort it."""
     program = """
 import threading
-from evervec.embedders import loading
+from evervec.embedders import model_loader
 from evervec.embedders.local import local
 
 embedder = local()

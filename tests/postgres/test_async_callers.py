@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from evervec import AsyncEvervec, EvervecError, InvalidArgument, InvalidRecord, StoreError
-from evervec.aio.facade import Opening
+from evervec.aio.facade import AsyncOpener
 from support.world import KIND, World, assert_in_step, work
 
 
@@ -132,7 +132,7 @@ def refusing(world: World, id: str) -> Iterator[None]:
 
 def run(world: World, test: Callable[[AsyncEvervec], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        async with Opening(world.open) as ev, asyncio.timeout(60):
+        async with AsyncOpener(world.open) as ev, asyncio.timeout(60):
             await test(ev)
 
     asyncio.run(main())

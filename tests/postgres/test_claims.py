@@ -51,10 +51,10 @@ def test_what_is_not_finished_is_let_go_when_its_time_has_come(world: World, url
     world.ev.queue.fail(c, "never", permanent=True)
     world.ev.queue.finish(d)
     world.clock.move(59)
-    assert not world.ev.store.leases.any_expired()
+    assert not world.ev.store.leases.look_for_expired()
     assert len(postgres.execute(url, CLAIMS)) == 1
     world.clock.move(2)
-    assert not world.ev.store.leases.any_expired()
+    assert not world.ev.store.leases.look_for_expired()
     assert postgres.execute(url, CLAIMS) == []
 
 
@@ -69,9 +69,9 @@ def test_renewed_leases_are_looked_at_again_when_the_first_of_them_ends(
     world.clock.move(10)
     world.ev.queue.renew(jobs[2])
     world.clock.move(31)
-    assert world.ev.store.leases.any_expired()  # the one that was not renewed
+    assert world.ev.store.leases.look_for_expired()  # the one that was not renewed
     assert [job.job_id for job in world.ev.store.leases.recover()] == [jobs[0].job_id]
-    assert not world.ev.store.leases.any_expired()
+    assert not world.ev.store.leases.look_for_expired()
     assert postgres.execute(url, CLAIMS)[0][1] == first + 20
     world.clock.move(20)
     assert [job.job_id for job in world.ev.store.leases.recover()] == [jobs[1].job_id]
@@ -84,7 +84,7 @@ def test_a_lease_that_was_renewed_for_less_ends_then(world: World, url: str) -> 
     first, second = world.ev.queue.claim(2)
     assert world.ev.store.leases.renew([first], 10.0) == [True]
     world.clock.move(11)
-    assert world.ev.store.leases.any_expired()
+    assert world.ev.store.leases.look_for_expired()
     assert [job.job_id for job in world.ev.store.leases.recover()] == [first.job_id]
     shorter = "select evervec.renew_embedding_queue_item($1, $2, 10)"
     assert postgres.execute(url, shorter, second.job_id, second.token) == [(True,)]
@@ -98,7 +98,7 @@ def test_an_older_claim_of_a_job_does_not_end_its_present_lease(world: World) ->
     world.clock.move(30)
     held = world.ev.queue.claim(1)[0]
     world.clock.move(31)  # the first claim's time has come
-    assert not world.ev.store.leases.any_expired()
+    assert not world.ev.store.leases.look_for_expired()
     assert world.ev.queue.recover_stuck() == 0
     world.ev.queue.finish(held)
     assert job_of(world.ev, "0").completed_at is not None

@@ -3,14 +3,14 @@
 import psycopg
 
 from evervec.stores.postgres import PostgresStore
-from evervec.stores.postgres.listener import Listening
+from evervec.stores.postgres.listener import Listener
 from support import postgres
 from support.world import World
 
 MARK = "select pg_advisory_lock_shared(1702258034, 1)"
 
 
-def listening_of(world: World) -> Listening:
+def listening_of(world: World) -> Listener:
     assert isinstance(world.ev.store, PostgresStore)
     listening = world.ev.store.engine.listening
     assert listening is not None

@@ -101,7 +101,7 @@ def test_a_worker_inside_outlives_its_stores_absence(
         raise StoreError("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ev._housekeeping, "anything_lost", away)
+        patch.setattr(ev._housekeeping, "look_for_lost", away)
         until(lambda: bool(tried), "the worker to meet it")
     with served.http() as http:
         body = {"kind": "note", "id": "1", "text": "alpha"}

@@ -16,7 +16,7 @@ import evervec
 from evervec import Evervec
 from evervec.server import delays
 from evervec.server.app import make_app
-from evervec.server.dashboard import routing
+from evervec.server.dashboard import page_routes
 from evervec.server.dashboard.paths import SIGN_IN, THEME
 from evervec.server.delays import Delays
 from evervec.server.problems import Problem
@@ -111,7 +111,7 @@ def test_the_longest_forms_that_people_send_are_accepted(served: Served) -> None
 def test_a_trickled_form_ends_in_time(
     served: Served, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr(routing, "_FORM_SECONDS", 0.2)
+    monkeypatch.setattr(page_routes, "_FORM_SECONDS", 0.2)
     with closing(begun(served, path, "Content-Length: 1000", b"key=a")) as conn:
         assert status(conn) == 408
     until(lambda: not served.app.state.service.calls)

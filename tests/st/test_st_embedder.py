@@ -299,7 +299,7 @@ def test_loading_prints_nothing(folder: Path) -> None:
 def test_a_process_may_end_in_the_middle_of_a_call(folder: Path) -> None:
     program = f"""
 import threading
-from evervec.embedders import loading
+from evervec.embedders import model_loader
 from evervec.embedders.st import StEmbedder
 
 embedder = StEmbedder({str(folder)!r}, device="cpu")

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from evervec.embedders.loading import folder_of
+from evervec.embedders.model_loader import folder_of
 
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
 WIDTH = 32

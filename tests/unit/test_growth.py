@@ -38,10 +38,10 @@ from evervec.search.hits import best_piece
 from evervec.search.matched_words import coverage, matched_words
 from evervec.server import answers
 from evervec.server.answers import asked_seq, asked_wait, read_cursor
-from evervec.server.dashboard import filter_bar, routing
+from evervec.server.dashboard import filter_bar, page_routes
 from evervec.server.dashboard.job_filter import qualifiers
+from evervec.server.dashboard.page_routes import as_json
 from evervec.server.dashboard.pages.map import grouping_fields
-from evervec.server.dashboard.routing import as_json
 from evervec.server.dashboard.tables import Table, download
 from evervec.server.problems import Problem
 from evervec.server.requests import read_json
@@ -399,7 +399,7 @@ LINES: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_forms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "_MOST_FIELDS", 1 << 40)
+    monkeypatch.setattr(page_routes, "_MOST_FIELDS", 1 << 40)
     headers = [(b"content-type", b"application/x-www-form-urlencoded")]
 
     async def whole(body: bytes) -> bytes:
@@ -407,7 +407,7 @@ def test_forms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def read(body: bytes) -> None:
         given: Any = SimpleNamespace(scope={"headers": headers}, body=partial(whole, body))
-        asyncio.run(routing.read_form(given))
+        asyncio.run(page_routes.read_form(given))
 
     assert_linear(steps_of(FORMS[name], read))
 

@@ -19,7 +19,7 @@ from evervec.client.awaited import (
     AsyncRemoteQueue,
     AsyncRemoteTokens,
 )
-from evervec.client.blocking import (
+from evervec.client.sync import (
     RemoteAudit,
     RemoteKeys,
     RemoteMigration,

@@ -520,7 +520,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("part", ["sweep", "anything_lost", "backfill_tables"])
+@pytest.mark.parametrize("part", ["sweep", "look_for_lost", "backfill_tables"])
 def test_no_error_of_its_care_ends_a_worker(
     memory: World, monkeypatch: pytest.MonkeyPatch, error: Exception, part: str
 ) -> None:

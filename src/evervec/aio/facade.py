@@ -255,7 +255,7 @@ def _using(vectors: Any, do: Callable[[], Hits]) -> Hits:
         return do()
 
 
-class Opening(AbstractAsyncContextManager[AsyncEvervec]):
+class AsyncOpener(AbstractAsyncContextManager[AsyncEvervec]):
     """A store that is opened by `async with`, or by `await`; then close it with `close`."""
 
     def __init__(self, open: Callable[[], Evervec]) -> None:
@@ -287,10 +287,10 @@ def _close(opened: Future[Evervec]) -> None:
         opened.result().close()
 
 
-def _opening(open: Callable[P, Evervec]) -> Callable[P, Opening]:
+def _opener(open: Callable[P, Evervec]) -> Callable[P, AsyncOpener]:
     @wraps(open)
-    def aopen(*args: P.args, **kwargs: P.kwargs) -> Opening:
-        return Opening(partial(open, *args, **kwargs))
+    def aopen(*args: P.args, **kwargs: P.kwargs) -> AsyncOpener:
+        return AsyncOpener(partial(open, *args, **kwargs))
 
     aopen.__doc__ = f"""For asyncio: `async with evervec.aopen(…) as ev`.
 
@@ -298,4 +298,4 @@ def _opening(open: Callable[P, Evervec]) -> Callable[P, Opening]:
     return aopen
 
 
-aopen = _opening(open)
+aopen = _opener(open)

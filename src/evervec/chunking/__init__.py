@@ -1,4 +1,9 @@
-"""Splits texts into chunks. `base` defines what a chunk is; the other modules are chunkers."""
+"""Splits texts into chunks.
+
+`base` defines what a chunk is and measures it; `content` cuts where the content suggests it (`structure`
+finds the blocks, `division` divides large ones), `size` at a size. The folder works on texts alone.
+`evervec.worker.pipeline` chunks records, and `evervec.verify` checks their chunks.
+"""
 
 from __future__ import annotations
 

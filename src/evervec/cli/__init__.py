@@ -1,4 +1,9 @@
-"""The command line: `evervec COMMAND`."""
+"""The command line: `evervec COMMAND`.
+
+`app` has the group and what all commands share, `output` how results are shown; each other module has
+the commands of one subject. Commands call the facade, `evervec.files`, `evervec.server` and
+`evervec.integrations`; nothing imports them.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from evervec.cli.app import Where
 from evervec.cli.output import embedder_advice, resume_command
 from evervec.errors import EvervecError, SettingsError, VersionMismatch
-from evervec.model.wording import duration
+from evervec.model.phrases import duration
 from evervec.runtime.packages import install_command
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Finding:
     what: str
     state: str
     finding: str
-    mend: str = ""
+    fix: str = ""
 
 
 def examine(where: Where) -> list[Finding]:
@@ -46,8 +46,8 @@ def examine(where: Where) -> list[Finding]:
                 except EvervecError as error:
                     findings.append(Finding(check.__name__.strip("_"), "bad", str(error)))
     except VersionMismatch as error:
-        mend = "open the store with the model that made its vectors"
-        findings.append(Finding("versions", "bad", str(error), mend))
+        fix = "open the store with the model that made its vectors"
+        findings.append(Finding("versions", "bad", str(error), fix))
     except SettingsError as error:
         findings.append(Finding("settings", "bad", str(error)))
     except EvervecError as error:
@@ -61,8 +61,8 @@ def _store(ev: Evervec) -> Iterator[Finding]:
     if in_file and not path.exists():
         yield Finding("store", "ok", f"{url}, in memory: lost when the process ends")
     elif trouble := ev.store.check():
-        mend = "restore it from a backup, or add the records to a new store" if in_file else ""
-        yield Finding("store", "bad", f"{url} is damaged: {trouble}" if in_file else trouble, mend)
+        fix = "restore it from a backup, or add the records to a new store" if in_file else ""
+        yield Finding("store", "bad", f"{url} is damaged: {trouble}" if in_file else trouble, fix)
     else:
         size = f", {path.stat().st_size / 1e6:.1f} MB" if in_file else ""
         yield Finding("store", "ok", f"{url}{size}, sound")
@@ -74,8 +74,8 @@ def _disk(ev: Evervec) -> Iterator[Finding]:
     path = Path(ev.store.url)
     free = shutil.disk_usage(path.resolve().parent if path.exists() else Path.cwd()).free
     state = "ok" if free > _LITTLE_SPACE else "warn"
-    mend = "" if state == "ok" else "free some space: a full disk stops all writes"
-    yield Finding("disk", state, f"{free / 1e9:.1f} GB free", mend)
+    fix = "" if state == "ok" else "free some space: a full disk stops all writes"
+    yield Finding("disk", state, f"{free / 1e9:.1f} GB free", fix)
 
 
 def _model(ev: Evervec) -> Iterator[Finding]:
@@ -96,8 +96,8 @@ def _model(ev: Evervec) -> Iterator[Finding]:
             "model", "ok", f"{name}{why}; embedding a text took {took}, including loading"
         )
     else:
-        mend = "check that it is running and reachable; records wait for it"
-        yield Finding("model", "bad", f"{name}: {trouble}", mend)
+        fix = "check that it is running and reachable; records wait for it"
+        yield Finding("model", "bad", f"{name}: {trouble}", fix)
 
 
 def _index(ev: Evervec) -> Iterator[Finding]:
@@ -129,8 +129,8 @@ def _queue(ev: Evervec) -> Iterator[Finding]:
         text = "paused: workers claim none of its jobs"
         yield Finding("queue", "warn", text, resume_command(stats))
     if stats.failed:
-        mend = "evervec jobs --status failed; then evervec retry --all"
-        yield Finding("queue", "warn", f"{stats.failed} dead letters", mend)
+        fix = "evervec jobs --status failed; then evervec retry --all"
+        yield Finding("queue", "warn", f"{stats.failed} dead letters", fix)
     oldest = stats.oldest_pending_seconds or 0
     if stats.pending and oldest > 60 and not stats.processing:
         text = f"{stats.pending} waiting, oldest for {duration(oldest)}, and no worker is running"

@@ -16,7 +16,7 @@ from evervec.files.document import NeedsPackage, Unreadable
 from evervec.files.folder import Folder, Found, Source, find, same_id
 from evervec.files.formats import NOT_TEXT, Readers, type_of
 from evervec.files.places import written_lines
-from evervec.model.wording import counted
+from evervec.model.phrases import counted
 from evervec.records.drafts import LONGEST_ID
 from evervec.runtime.packages import install_command
 from evervec.stores.notes import FOLDERS

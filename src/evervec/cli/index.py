@@ -16,10 +16,10 @@ from evervec.cli.output import (
     show,
     styled,
 )
-from evervec.cli.processing import process_all
+from evervec.cli.saved_jobs import process_all
 from evervec.model.findings import FAULTS, QUICK
+from evervec.model.phrases import counted
 from evervec.model.verification import records_to_check, repair_target
-from evervec.model.wording import counted
 
 if TYPE_CHECKING:
     from evervec.model.findings import VerifyReport

@@ -22,8 +22,8 @@ from evervec.cli.output import (
 from evervec.cli.selection import selecting
 from evervec.errors import EvervecError
 from evervec.model.job_filters import JobFilter
+from evervec.model.phrases import counted, duration
 from evervec.model.records import Content
-from evervec.model.wording import counted, duration
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec

@@ -9,7 +9,7 @@ import click
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import estimate_line, print_json, progress, say, show, show_list
 from evervec.errors import EvervecError
-from evervec.model.wording import duration
+from evervec.model.phrases import duration
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from evervec.cli.output import say
 from evervec.errors import EvervecError
-from evervec.model.wording import counted
+from evervec.model.phrases import counted
 from evervec.runtime.threads import start
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from evervec.cli.output import (
     stream_line,
     styled,
 )
-from evervec.cli.processing import process_all, say_what_others_hold
+from evervec.cli.saved_jobs import process_all, say_what_others_hold
 from evervec.errors import EvervecError
 from evervec.model.basics import as_datetime
 from evervec.model.history import sum_points
-from evervec.model.wording import counted, duration
+from evervec.model.phrases import counted, duration
 from evervec.runtime.garbage import keep_what_is_loaded
 from evervec.runtime.packages import install_command
 from evervec.runtime.threads import handling_signals
@@ -280,8 +280,8 @@ def doctor(where: Where, as_json: bool) -> int:
         for f in findings:
             mark, colour = marks[f.state]
             say(f"{styled(mark, colour)} {f.what:9} {f.finding}")
-            if f.mend:
-                say(f"  {'':9} {styled(f.mend, 'dim')}")
+            if f.fix:
+                say(f"  {'':9} {styled(f.fix, 'dim')}")
     return 1 if any(f.state == "bad" for f in findings) else 0
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evervec.model.phrases import counted, duration
 from evervec.model.records import Hit, Record
 from evervec.model.reports import Estimate, Stats
 from evervec.model.streams import StreamState
-from evervec.model.wording import counted, duration
 from evervec.telemetry.visible import visible_line, visible_text
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from evervec.cli.output import (
     show,
     styled,
 )
-from evervec.cli.processing import embed, say_what_others_hold
+from evervec.cli.saved_jobs import embed, say_what_others_hold
 from evervec.errors import EvervecError, InvalidRecord
-from evervec.model.wording import counted
+from evervec.model.phrases import counted
 from evervec.runtime.packages import install_command
 from evervec.runtime.threads import interrupted_by_signals
 

@@ -10,7 +10,7 @@ import click
 from evervec.cli.app import Where, command
 from evervec.cli.output import estimate_line, print_json, say, show, show_list, styled
 from evervec.errors import InvalidArgument, StoreError
-from evervec.model.wording import counted
+from evervec.model.phrases import counted
 
 if TYPE_CHECKING:
     from evervec.tables.base import Attachment

@@ -6,7 +6,7 @@ import click
 
 from evervec.cli.app import Where, command, write_audit
 from evervec.cli.output import print_json, progress, say
-from evervec.cli.processing import process_all
+from evervec.cli.saved_jobs import process_all
 
 
 @command("export", "evervec export notes.parquet --kind note")

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.loading import Once, native
+from evervec.embedders.model_loader import Once, native
 from evervec.errors import SettingsError
 from evervec.runtime.threads import Pool, processors
 

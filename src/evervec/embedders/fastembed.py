@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evervec.embedders.base import describe
 from evervec.embedders.encoder import MAX_BATCH_TEXTS
-from evervec.embedders.loading import Once, native, require
+from evervec.embedders.model_loader import Once, native, require
 from evervec.errors import ProviderUnavailable, SettingsError
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.embedders.encoder import Encoder, LocalEmbedder
-from evervec.embedders.loading import folder_of, read_checked, require
+from evervec.embedders.model_loader import folder_of, read_checked, require
 from evervec.embedders.onnx_file import FLOAT, INT32, MICROSOFT, Graph, read_weights
 
 _MODEL = "model.onnx"

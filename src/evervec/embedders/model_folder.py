@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evervec.embedders.encoder import Encoder, LocalEmbedder, Pooling
-from evervec.embedders.loading import require
+from evervec.embedders.model_loader import require
 from evervec.errors import EvervecError, SettingsError
 
 _MODELS = ("model.onnx", "onnx/model.onnx")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.embedders.loading import Once, folder_of, native, read_checked, require
+from evervec.embedders.model_loader import Once, folder_of, native, read_checked, require
 
 _ORIGIN = "wordllama>=0.4.0,<0.5"
 _VECTORS = "weights/l2_supercat_256.safetensors"

@@ -222,14 +222,16 @@ class Ramp:
                 self._free.notify_all()
 
     def _has_room(self) -> bool:
-        if self._clock() >= self._provider_limit_until:
-            self._provider_limit = math.inf
-        return self._under_way < min(self._stretch.most, self._provider_limit)
+        return self._under_way < min(self._stretch.most, self._limit())
+
+    def _limit(self) -> float:
+        """How many calls the provider serves at once, as far as is known."""
+        return self._provider_limit if self._clock() < self._provider_limit_until else math.inf
 
     def _refused(self, stretch: _Stretch) -> None:
         """Lower the limit by one. The peak includes the calls refused before, so the limit never
         falls below what the provider serves, in whatever order the calls reached it."""
         with self._free:
             stretch.refused += 1
-            self._provider_limit = min(self._provider_limit, max(1, stretch.peak - stretch.refused))
+            self._provider_limit = min(self._limit(), max(1, stretch.peak - stretch.refused))
             self._provider_limit_until = self._clock() + _PROVIDER_LIMIT_SECONDS

@@ -131,19 +131,19 @@ class Provider:
         """Probe the provider if its pause is over; returns whether jobs may be claimed for it now.
         A probe that hangs is abandoned when `stopping`."""
         if self._gates.gate() is None and not self._gates.waits:
-            return not self._is_capped()
+            return not self._check_cap()
         trial = submit("evervec-probe", lambda: self._gates.try_open(self._probe))
         while not trial.done() and not stopping():
             wait([trial], 0.05)
-        return trial.done() and trial.result() and not self._is_capped()
+        return trial.done() and trial.result() and not self._check_cap()
 
     def probe_now(self) -> EmbedderError | None:
         """Probe a paused provider before its pause is over; all workers resume if it answers.
         Returns the error that it meets."""
         return self._gates.probe(self._probe)
 
-    def _is_capped(self) -> bool:
-        """Whether a daily cap is reached; logged once."""
+    def _check_cap(self) -> bool:
+        """Log a daily cap that is reached, once; returns whether one is."""
         capped = self.spending.capped()
         if capped and capped != self._logged_cap:
             log.warning("embedding paused: %s", capped)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from copy import copy
 from os import PathLike
-from typing import TYPE_CHECKING
 
 from evervec.embedders.base import AsyncEmbedder, Embedder
 from evervec.errors import InvalidArgument
@@ -35,9 +34,6 @@ from evervec.verify.verify import verify
 from evervec.versions.estimate import estimate
 from evervec.versions.migration import Migration
 from evervec.worker.worker import Worker
-
-if TYPE_CHECKING:
-    pass
 
 
 class Evervec(RecordMethods, ObservationMethods, AbstractContextManager["Evervec"]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evervec.embedders.base import Embedder
 from evervec.embedding.provider import Provider
@@ -29,9 +29,6 @@ from evervec.versions.lifecycle import VersionLifecycle
 from evervec.worker.pipeline import Pipeline
 from evervec.worker.push import Dispatcher
 from evervec.worker.reader import RecordReader
-
-if TYPE_CHECKING:
-    pass
 
 guard_logs()
 

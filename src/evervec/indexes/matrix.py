@@ -19,7 +19,7 @@ from evervec.indexes.products import Floats
 from evervec.indexes.scores import (
     HASH,
     Exact,
-    Fitting,
+    FittingRecords,
     Places,
     Read,
     Rows,
@@ -145,7 +145,7 @@ class Matrix:
             keep = np.flatnonzero(rows.alive[: rows.size])
             self._rows, self._dead = rows.resized(max(len(keep) * 5 // 4, 64), keep), 0
 
-    def nearest(self, vector: Floats, limit: int, fitting: Fitting | None = None) -> Matches:
+    def nearest(self, vector: Floats, limit: int, fitting: FittingRecords | None = None) -> Matches:
         """The best chunk of each of the `limit` nearest records, of those that fit if `fitting` is
         given."""
         rows, alive = self._rows, None

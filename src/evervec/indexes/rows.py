@@ -21,7 +21,7 @@ from evervec.stores.sql.store import SqlStore
 from evervec.stores.values import Applied, Collection
 
 if TYPE_CHECKING:
-    from evervec.indexes.fitting import Few, FittingCache
+    from evervec.indexes.filter_cache import Few, FittingCache
     from evervec.indexes.matrix import Matrix
 
 _TOMBSTONE = b""
@@ -35,7 +35,7 @@ class RowsIndex(Index):
 
     shares_store = True
     lists_changes: ClassVar[bool] = False
-    """whether the store lists the records that were changed (`fitting`)"""
+    """whether the store lists the records that were changed (`filter_cache`)"""
     sql: ClassVar[Queries]
     """those of `points.sql`, in the engine's dialect"""
 
@@ -125,7 +125,7 @@ class RowsIndex(Index):
 
     def _fitting_cache(self) -> FittingCache:
         if self._fitting is None:
-            from evervec.indexes.fitting import FittingCache
+            from evervec.indexes.filter_cache import FittingCache
 
             self._fitting = FittingCache(
                 self.engine,

@@ -46,7 +46,7 @@ Read = Callable[[list[int]], list[tuple[int, bytes, bytes]]]
 """reads points from the store: of those that still exist the number, hash and vector"""
 
 
-class Fitting(Protocol):
+class FittingRecords(Protocol):
     """The records that fit a filter."""
 
     is_repeated: bool
@@ -113,7 +113,11 @@ class Exact:
     """The scores of all rows."""
 
     def __init__(
-        self, rows: Rows, vector: Floats, alive: NDArray[np.bool_] | None, fitting: Fitting | None
+        self,
+        rows: Rows,
+        vector: Floats,
+        alive: NDArray[np.bool_] | None,
+        fitting: FittingRecords | None,
     ) -> None:
         assert rows.exact is not None
         self._hashes = rows.exact.hashes
@@ -138,7 +142,7 @@ class Sketched:
         rows: Rows,
         vector: Floats,
         alive: NDArray[np.bool_] | None,
-        fitting: Fitting | None,
+        fitting: FittingRecords | None,
         sketcher: Sketcher,
         read: Read | None,
     ) -> None:
@@ -166,7 +170,7 @@ class Sketched:
         share = _LEAST_CANDIDATES + size // _SHARE_CANDIDATES
         return max(int(share * self._wider), 2 * exact)
 
-    def _fitting_rows(self, fitting: Fitting, count: int, exact: int) -> Places:
+    def _fitting_rows(self, fitting: FittingRecords, count: int, exact: int) -> Places:
         """The rows to compare of those that fit a filter."""
         known = fitting.known()
         if known is None:
@@ -182,7 +186,7 @@ class Sketched:
             some = some[differ <= _most_of_best(differ, wanted)]
         return self._estimated(some, exact)
 
-    def _tested(self, fitting: Fitting, least: int, wanted: int) -> Places | None:
+    def _tested(self, fitting: FittingRecords, least: int, wanted: int) -> Places | None:
         """At least so many of the best rows that fit, found by testing the best of all; None: so
         few fit that it is better to find all."""
         most = self._rows.size // _MOST_TESTED

@@ -11,7 +11,7 @@ from evervec.stores.sql.store import SqlStore
 from evervec.stores.sqlite.engine import Engine
 
 if TYPE_CHECKING:
-    from evervec.indexes.fitting import Few
+    from evervec.indexes.filter_cache import Few
 
 
 class SqliteIndex(RowsIndex):

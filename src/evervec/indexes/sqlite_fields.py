@@ -16,7 +16,7 @@ from evervec.indexes.base import Query
 from evervec.indexes.fields import declared
 from evervec.model.filters import Condition, Conditions
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.quoting import literal
+from evervec.stores.sql.quotes import literal
 from evervec.stores.sql.store import SqlStore
 
 _MOST = 20_000

@@ -193,8 +193,8 @@ class Followed:
     # during a flush
     def _begin(self, mapper: Mapper[Any], conn: Connection, target: Any) -> _Changes | None:
         """The changes of the flush, which has begun to write; None in a session that is not
-        followed. (A session's own event also tells of flushes that find nothing to write, and not
-        of their end.)"""
+        followed. (A session's own event also comes for flushes that find nothing to write, and not
+        for their end.)"""
         session = object_session(target)
         if session is None or session not in self._followed:
             return None

@@ -19,7 +19,7 @@ from evervec.indexes.base import Index
 from evervec.maintenance.alerts import Alerts, Problem
 from evervec.maintenance.stream_alerts import stream_problems
 from evervec.model.jobs import Status
-from evervec.model.wording import clock_time
+from evervec.model.phrases import clock_time
 from evervec.queue.queue import Queue
 from evervec.settings import Settings
 from evervec.stores.base import Store
@@ -72,9 +72,9 @@ class Housekeeping:
             self.alert,
         )
 
-    def anything_lost(self) -> bool:
-        """Whether a lease has expired."""
-        return self._store.leases.any_expired()
+    def look_for_lost(self) -> bool:
+        """Look for expired leases; returns whether there are any."""
+        return self._store.leases.look_for_expired()
 
     def backfill_tables(self) -> int:
         """Enqueue a slice of the rows that were in a table before it was attached; returns how
@@ -97,7 +97,7 @@ class Housekeeping:
     # steps
     def recover(self) -> int:
         """Take back jobs whose worker stopped renewing their leases."""
-        return self._queue.recover_stuck() if self.anything_lost() else 0
+        return self._queue.recover_stuck() if self.look_for_lost() else 0
 
     def drop_old_jobs(self) -> None:
         """Purge done jobs, their attempts and dead letters that were kept long enough."""
@@ -276,7 +276,7 @@ class Upkeep:
     def recover(self, renew: Callable[[], object] = lambda: None) -> bool:
         """Take back jobs whose leases have expired; returns whether there were any. `renew` renews
         the worker's own leases first: a starved heartbeat is not a lost worker."""
-        if not self.housekeeping.anything_lost():
+        if not self.housekeeping.look_for_lost():
             return False
         renew()
         return self.housekeeping.recover() > 0

@@ -15,8 +15,8 @@ from evervec.maintenance.alerts import Alerts
 from evervec.model.basics import as_datetime
 from evervec.model.failures import MOST_OPEN, FailureGroup, reasons_of
 from evervec.model.history import EVERY_TENANT
+from evervec.model.phrases import clock_time, counted, duration, shortened
 from evervec.model.reports import Gate, Sentence, WorkerState
-from evervec.model.wording import clock_time, counted, duration, shortened
 from evervec.stores import notes
 from evervec.stores.base import Store
 from evervec.stores.base.jobs import MOST_COUNTED, Backlog

@@ -18,6 +18,7 @@ from itertools import count
 from typing import Protocol
 
 from evervec.errors import Cancelled, DeadlineExceeded, InvalidArgument
+from evervec.runtime.threads import start
 
 _TICK = 0.02
 """seconds between two checks while something is registered"""
@@ -213,10 +214,8 @@ class _Watch:
         self.__init__()  # type: ignore[misc]
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name="evervec-deadline", daemon=True)
         with suppress(RuntimeError):  # no thread available: the next `add` tries again
-            thread.start()
-            self._thread = thread
+            self._thread = start("evervec-deadline", self._run)
 
     def _run(self) -> None:
         idle = 0

@@ -76,7 +76,7 @@ class FailureGroup:
 
 
 @dataclass(slots=True)
-class Failing:
+class FailureCounts:
     """What was counted of a group since the last flush."""
 
     kind: str
@@ -97,7 +97,7 @@ class Failing:
         began = int(now) // SPARK_SECONDS * SPARK_SECONDS
         self.times[began] = self.times.get(began, 0) + times
 
-    def add(self, later: Failing) -> None:
+    def add(self, later: FailureCounts) -> None:
         """Add what was counted after this."""
         self.example, self.job_id, self.last_seen = later.example, later.job_id, later.last_seen
         self.failed += later.failed

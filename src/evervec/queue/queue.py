@@ -204,6 +204,8 @@ class Queue(JobManagement):
         self._must_hold(self.renew_many([job])[0], job)
 
     def renew_many(self, jobs: Sequence[Job]) -> list[bool]:
+        """Renew the leases of claimed jobs; False: the lease of this one is lost. A worker's
+        `Heartbeat` calls it three times in `lease_seconds`."""
         return self._store.leases.renew(jobs, self._settings.lease_seconds)
 
     def _must_hold(self, held: bool, job: Job) -> None:

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from evervec.errors import StoreClosed, StoreError
 from evervec.model.basics import day_of
-from evervec.model.failures import LONGEST_EXAMPLE, Failing, common_message, fingerprint
+from evervec.model.failures import LONGEST_EXAMPLE, FailureCounts, common_message, fingerprint
 from evervec.model.history import BOUNDS, OTHER_KINDS, Counts
 from evervec.model.jobs import Job, Op, Status
 from evervec.model.usage import OF_QUERIES, Spend
@@ -52,7 +52,7 @@ class Recorder:
         self._lane = 0 if store.is_local else zlib.crc32(worker.encode()) % _LANES
         self._lock = threading.Lock()
         self._counted: dict[BucketKey, Counts] = {}
-        self._failing: dict[GroupKey, Failing] = {}
+        self._failing: dict[GroupKey, FailureCounts] = {}
         self._queries: Costs = {}
         self._saving: Costs = {}
         """of these, what a flush is adding to the store"""
@@ -99,7 +99,7 @@ class Recorder:
         if group is None:
             if len(self._failing) >= _MOST_GROUPS:
                 return
-            group = self._failing[key] = Failing(
+            group = self._failing[key] = FailureCounts(
                 job.kind, model, common_message(error), "", 0, first_seen=now, last_seen=now
             )
         group.example, group.job_id, group.last_seen = error[:LONGEST_EXAMPLE], job.job_id, now
@@ -215,7 +215,7 @@ class Recorder:
     def _put_back(
         self,
         counted: Mapping[BucketKey, Counts],
-        failing: dict[GroupKey, Failing],
+        failing: dict[GroupKey, FailureCounts],
         since: float,
     ) -> None:
         with self._lock:

@@ -42,7 +42,8 @@ class Kind:
     `rescore`: how weight and age change the relevance of its records: "recent" (new records rank
     higher), "plain" (age does not count), or a `Rescore`. It is saved for all processes; a kind
     that gives none leaves it as it is saved, at first "plain".
-    `load`: for rows that evervec does not own: `id -> text | dict | None` (None: deleted).
+    `load`: the loader, for rows that evervec does not own: `id -> text | dict | None` (None:
+    deleted).
     `index_fields`: metadata fields that indexes keep ready for filters: names, or names with their
     types (`{"agent": str, "confidence": float}`). A type not given is the model's, else text.
     """

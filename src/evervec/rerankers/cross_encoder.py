@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evervec.embedders.encoder import Transformer
-from evervec.embedders.loading import Once, native, require
 from evervec.embedders.model_folder import ModelFiles
+from evervec.embedders.model_loader import Once, native, require
 from evervec.errors import SettingsError
 
 _LOGITS = "logits"

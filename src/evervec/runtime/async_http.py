@@ -23,9 +23,8 @@ from evervec.runtime.http import (
     ConnectionsClosed,
     Response,
     TooLong,
-    basic_auth,
-    parse_url,
     proxy_for,
+    server_at,
     tls_of,
     words_of,
 )
@@ -50,12 +49,8 @@ class AsyncConnections:
     def __init__(
         self, url: str, headers: Mapping[str, str], connect_seconds: float = CONNECT_SECONDS
     ) -> None:
-        parts = parse_url(url)
-        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        self._headers = {
-            "User-Agent": "evervec", "Accept-Encoding": "identity", **headers,
-            **basic_auth("Authorization", parts),
-        }  # fmt: skip
+        every = {"Accept-Encoding": "identity", **headers}
+        parts, self._url, self._headers = server_at(url, every)
         self._connect_seconds = connect_seconds
         proxy = proxy_for(parts)
         self._proxy = None if proxy is None else proxy.geturl()

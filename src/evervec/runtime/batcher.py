@@ -11,7 +11,6 @@ they have the next calls, for three times as long as the large one took.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from evervec.runtime.loops import Outcome, outcome, resolve
+from evervec.runtime.threads import start
 
 _PATIENCE = 1.0
 """seconds that `close` waits for a running call"""
@@ -63,8 +63,7 @@ class Batcher(Generic[Asked, Answer]):
         self._waiting: dict[asyncio.Future[Answer], Asked] = {}
         self._under_way = False
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=f"evervec-{name}", daemon=True)
-        self._thread.start()
+        self._thread = start(f"evervec-{name}", self._work)
 
     async def __call__(self, asked: Asked) -> Answer:
         """The result for one item."""

@@ -79,11 +79,7 @@ class Connections:
     def __init__(
         self, url: str, headers: Mapping[str, str], connect_seconds: float = CONNECT_SECONDS
     ) -> None:
-        parts = parse_url(url)
-        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        self._headers = {
-            "User-Agent": "evervec", **headers, **basic_auth("Authorization", parts),
-        }  # fmt: skip
+        parts, self._url, self._headers = server_at(url, headers)
         self._connect_seconds = connect_seconds
         proxy = proxy_for(parts)
         options: dict[str, Any] = {"maxsize": _MOST_KEPT}
@@ -243,6 +239,14 @@ def proxy_for(place: SplitResult) -> SplitResult | None:
     if proxy.scheme != "http" or not proxy.hostname:
         raise ValueError("the proxy in the environment must be http://host:port")
     return proxy
+
+
+def server_at(url: str, headers: Mapping[str, str]) -> tuple[SplitResult, str, dict[str, str]]:
+    """The parts of a URL, the URL without user and password, and the headers of every request."""
+    parts = parse_url(url)
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    auth = basic_auth("Authorization", parts)
+    return parts, bare, {"User-Agent": "evervec", **headers, **auth}
 
 
 def basic_auth(name: str, parts: SplitResult) -> dict[str, str]:

@@ -27,7 +27,7 @@ _LONG_PORTION = 1_000_000
 """characters above which the next portion has fewer records"""
 
 
-class Serving(NamedTuple):
+class ServingVersion(NamedTuple):
     """The version by which a kind is searched."""
 
     kind: str
@@ -50,7 +50,7 @@ class Serving(NamedTuple):
 class Scope(NamedTuple):
     """The versions that a search covers."""
 
-    serving: list[Serving]
+    serving: list[ServingVersion]
     models: list[Model]
     names: str | None
 
@@ -85,7 +85,7 @@ class SearchCache:
         tenant: str,
         rescores: Mapping[str, Rescore],
         mark: int,
-        all: list[Serving],
+        all: list[ServingVersion],
     ) -> None:
         self.mark = mark
         self._store = store
@@ -175,7 +175,7 @@ class SearchCache:
         return Read(found.kind, found.id, found.title, whole, flat, found)
 
 
-def _scope(serving: list[Serving]) -> Scope:
+def _scope(serving: list[ServingVersion]) -> Scope:
     names = ", ".join(sorted({s.name for s in serving}))
     return Scope(serving, list(dict.fromkeys(s.model for s in serving)), names or None)
 

@@ -24,7 +24,7 @@ from evervec.indexes.base import Index, Query
 from evervec.indexes.location import check_generation
 from evervec.model.records import Hit, Hits
 from evervec.records.kinds import Kind
-from evervec.search.cache import Scope, SearchCache, Serving
+from evervec.search.cache import Scope, SearchCache, ServingVersion
 from evervec.search.candidates import CandidateFinder, Nearest
 from evervec.search.diversity import diversify
 from evervec.search.hits import HitMaker
@@ -233,11 +233,13 @@ class Search:
             f"the searched kinds have no version {request.version!r}: see `versions`"
         )
 
-    def _serving(self, collections: Sequence[Collection], version: str | None) -> list[Serving]:
+    def _serving(
+        self, collections: Sequence[Collection], version: str | None
+    ) -> list[ServingVersion]:
         """The serving version of each of the tenant's kinds. If this process lacks its model to
         embed a query, the standby version, which also receives every change. With a name: the
         version of that name, whatever its state."""
-        chosen: dict[str, Serving] = {}
+        chosen: dict[str, ServingVersion] = {}
         for state in (
             ("serving", "standby") if version is None else ("serving", "standby", "building")
         ):
@@ -249,7 +251,7 @@ class Search:
                     kind = self._kinds.get(c.kind)
                     chunker = kind.chunker if kind else None
                     chunker = chunker or parse_chunker(c.chunker, model.chunker)
-                    chosen[c.kind] = Serving(c.kind, c.version, c.spec.name, model, chunker)
+                    chosen[c.kind] = ServingVersion(c.kind, c.version, c.spec.name, model, chunker)
         return list(chosen.values())
 
     def _by_vector(

@@ -15,9 +15,9 @@ from evervec.server.admission import Admission, Clients
 from evervec.server.background import Background
 from evervec.server.dashboard.live import Live
 from evervec.server.dashboard.measures import Measures
+from evervec.server.dashboard.page_routes import PageErrors, answer_error
 from evervec.server.dashboard.pages import PAGES
 from evervec.server.dashboard.pages.map import Maps
-from evervec.server.dashboard.routing import PageErrors, answer_error
 from evervec.server.dashboard.runs import Runs
 from evervec.server.deadlines import Deadlines
 from evervec.server.mcp import Mcp

@@ -20,6 +20,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
+from evervec.runtime.threads import start
+
 log = logging.getLogger("evervec.server")
 
 _RECENT_SECONDS = 1.0
@@ -131,11 +133,8 @@ class FairPool:
             self._start()
 
     def _start(self) -> None:
-        thread = threading.Thread(
-            target=self._run, name=f"{self._name}-{self._started}", daemon=True
-        )
         try:
-            thread.start()
+            start(f"{self._name}-{self._started}", self._run)
         except RuntimeError:  # out of threads: use those that exist
             if not self._started:
                 raise

@@ -97,7 +97,7 @@ class IdempotencyKeys:
     def ask(self, tenant: str, name: str, fingerprint: str) -> Asked:
         """The stored state of a request, which is added if it is new; raises a `Problem` at the
         tenant's limit."""
-        if self._has_room(tenant):
+        if self._take_room(tenant):
             return self._store.service.ask(tenant, name, fingerprint)
         known = self._store.service.asked(tenant, name)
         if known is None:
@@ -110,7 +110,8 @@ class IdempotencyKeys:
             )
         return known
 
-    def _has_room(self, tenant: str) -> bool:
+    def _take_room(self, tenant: str) -> bool:
+        """Take one of the keys that the tenant has left; returns whether there was one."""
         count = self._counts.get(tenant)
         if count is None or (
             count.left <= 0 and (count.below_limit or self._clock() >= count.count_again_at)

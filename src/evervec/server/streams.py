@@ -24,7 +24,7 @@ _IN_MEMORY = 1 << 18
 _AT_ONCE = 1 << 16
 
 
-class Incoming:
+class IncomingBody:
     """A body of up to `most` bytes, with limited read-ahead: less while the tenant's other requests
     hold much. What was taken counts as held until the next part is taken, without what is `kept`."""
 

@@ -335,7 +335,7 @@ class Note(NamedTuple):
     revision: int
 
 
-class Holding(NamedTuple):
+class VersionCount(NamedTuple):
     """How much one embedding version of a kind holds for one tenant."""
 
     items: int

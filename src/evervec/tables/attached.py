@@ -16,7 +16,7 @@ from evervec.errors import InvalidArgument, ValueRefused
 from evervec.stores.base import Store
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.quoting import quoted
+from evervec.stores.sql.quotes import quoted
 from evervec.tables.base import Attached, Attachment, Row, TableChanged, Unfit
 
 Found = TypeVar("Found", bound="Table")

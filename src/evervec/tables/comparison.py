@@ -40,13 +40,13 @@ def compare_tables(
         assert tables.source is not None
         comparison = _Comparison(tables.source, tables.store, tables.settings, attachment)
         troubles = list(tables.troubles_of(attachment, tenant))
-        mend = repair  # not if the table is no longer as it was attached
+        repairs = repair  # not if the table is no longer as it was attached
         if repair and tables.trouble(attachment) is not None:
-            mend = faults is None and _attach_again(tables.source, attachment, troubles)
-            findings.repaired += mend
+            repairs = faults is None and _attach_again(tables.source, attachment, troubles)
+            findings.repaired += repairs
         try:
             if backfilled:
-                comparison.compare(tenant, findings, repair=mend, faults=faults)
+                comparison.compare(tenant, findings, repair=repairs, faults=faults)
         except TableChanged as error:
             if str(error) not in troubles:
                 troubles.append(str(error))

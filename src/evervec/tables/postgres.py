@@ -16,7 +16,7 @@ from evervec.stores.named import Queries
 from evervec.stores.postgres.connections import Session
 from evervec.stores.postgres.engine import Engine
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.quoting import quoted
+from evervec.stores.sql.quotes import quoted
 from evervec.tables.attached import Columns, again
 from evervec.tables.base import Attachment, Row, TableChanged, trigger_prefix
 from evervec.tables.postgres_triggers import (

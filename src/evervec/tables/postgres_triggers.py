@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evervec.stores.sql.quoting import literal, quoted
+from evervec.stores.sql.quotes import literal, quoted
 from evervec.tables.attached import Table
 from evervec.tables.base import Attachment, trigger_prefix
 

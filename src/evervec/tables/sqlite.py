@@ -10,7 +10,7 @@ from typing import Any
 
 from evervec.stores.named import Queries
 from evervec.stores.sql.engine import Connection
-from evervec.stores.sql.quoting import quoted
+from evervec.stores.sql.quotes import quoted
 from evervec.stores.sqlite.engine import Engine, listed
 from evervec.tables.attached import Columns, Table
 from evervec.tables.base import Attachment, Row, Unfit, trigger_prefix

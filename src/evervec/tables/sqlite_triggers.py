@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evervec.stores.sql.quoting import literal, quoted
+from evervec.stores.sql.quotes import literal, quoted
 from evervec.tables.attached import Table
 from evervec.tables.base import Attachment, trigger_prefix
 

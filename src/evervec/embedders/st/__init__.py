@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from evervec.embedders.base import estimate_tokens
 from evervec.embedders.encoder import count_all_with, count_with, token_counter
-from evervec.embedders.loading import Once, require
 from evervec.embedders.model_folder import ModelFiles
+from evervec.embedders.model_loader import Once, require
 from evervec.embedders.st.description import Description, describe_model, files_of_hub_model
-from evervec.embedders.st.wanted import Running, Wanted
+from evervec.embedders.st.wanted import LoadedModel, Wanted
 from evervec.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -128,13 +128,13 @@ class StEmbedder:
         """The dimensions by the model itself, if no file has them."""
         return self._running().dimensions
 
-    def _run(self) -> Running:
+    def _run(self) -> LoadedModel:
         wanted = Wanted(
             self.model, self._source, self._revision, self._files is not None, self._device,
             self._precision, self._wanted, self.text_prompt, self.query_prompt, self._batch_tokens,
             self._code,
         )  # fmt: skip
-        running: Running
+        running: LoadedModel
         if self._apart:
             from evervec.embedders.st.process import ModelProcess
 

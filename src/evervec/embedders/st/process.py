@@ -38,7 +38,7 @@ import orjson
 from numpy.typing import NDArray
 
 from evervec.embedders.base import describe
-from evervec.embedders.st.wanted import Running, Wanted
+from evervec.embedders.st.wanted import LoadedModel, Wanted
 from evervec.errors import EvervecError, ProviderUnavailable, SettingsError
 from evervec.runtime.threads import start
 
@@ -314,7 +314,7 @@ def serve(folder: str) -> None:
         except OSError:  # the parent has ended, and its folder is gone
             return None
 
-    def embed(model: Running, message: _Message) -> None:
+    def embed(model: LoadedModel, message: _Message) -> None:
         try:
             given = orjson.loads(message.content)
             is_query = message.kind == _QUERY
@@ -326,7 +326,7 @@ def serve(folder: str) -> None:
     first = read()
     if first is None:
         _leave(folder)
-    ready: Future[Running] = Future()
+    ready: Future[LoadedModel] = Future()
     start("evervec-load", _load, Wanted(**orjson.loads(first.content)), ready, answer)
     while (message := read()) is not None:
         start("evervec-embed", embed, ready.result(), message)
@@ -341,7 +341,7 @@ def _leave(folder: str) -> NoReturn:
 
 
 def _load(
-    wanted: Wanted, ready: Future[Running], answer: Callable[[int, bytes, bytes], None]
+    wanted: Wanted, ready: Future[LoadedModel], answer: Callable[[int, bytes, bytes], None]
 ) -> None:
     """In a thread: the main thread has to notice if the parent ends meanwhile."""
     from evervec.embedders.st.model import Model

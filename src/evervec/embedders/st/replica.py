@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from evervec.embedders.loading import native
+from evervec.embedders.model_loader import native
 from evervec.embedders.st.lanes import OutOfMemory, Rows
 from evervec.errors import SettingsError
 

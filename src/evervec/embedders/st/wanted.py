@@ -31,7 +31,7 @@ class Wanted:
     remote_code: bool
 
 
-class Running(Protocol):
+class LoadedModel(Protocol):
     """A model that is loaded; may be called from several threads."""
 
     @property

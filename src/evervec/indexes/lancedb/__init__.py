@@ -1,4 +1,8 @@
-"""Vectors in a LanceDB folder: a table for each kind and embedding version, named after both."""
+"""Vectors in a LanceDB folder: a table for each kind and embedding version, named after both.
+
+`table` applies changes and refuses late ones, `writer` commits them one at a time, and `reader` reads
+what was committed. The folder touches LanceDB, and the store's locks and notes.
+"""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from evervec.indexes.facts import is_exact, ordered, present, rank, term
-from evervec.indexes.narrowing import narrowed
+from evervec.indexes.partial_filter import narrowed
 from evervec.model.filters import RANGES, Condition, Conditions, Scalar
-from evervec.stores.sql.quoting import literal
+from evervec.stores.sql.quotes import literal
 
 
 def texts(values: Iterable[str]) -> str:

@@ -38,7 +38,7 @@ from evervec.indexes.separate import folded
 from evervec.model.filters import matches
 from evervec.model.records import Change
 from evervec.runtime.threads import submit
-from evervec.stores.sql.quoting import literal
+from evervec.stores.sql.quotes import literal
 from evervec.stores.values import Applied
 
 _MERGE_BY_INDEX_FROM = 50_000

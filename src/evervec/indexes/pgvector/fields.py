@@ -15,13 +15,13 @@ from typing import Any
 
 from evervec.indexes.base import Query
 from evervec.indexes.fields import declared
-from evervec.indexes.pgvector.building import IndexBuilder, valid_indexes
+from evervec.indexes.pgvector.index_builder import IndexBuilder, valid_indexes
 from evervec.indexes.pgvector.table import SQL
 from evervec.model.filters import Condition, Conditions, Scalar
 from evervec.stores.base import Store
 from evervec.stores.postgres.connections import Connections
 from evervec.stores.postgres.filters import Filter
-from evervec.stores.sql.quoting import literal
+from evervec.stores.sql.quotes import literal
 
 _FEW = 2000
 """records whose vectors are compared one by one"""

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-from evervec.indexes.pgvector.building import IndexBuilder
+from evervec.indexes.pgvector.index_builder import IndexBuilder
 from evervec.indexes.pgvector.table import SQL, PointsTable
+from evervec.model.phrases import duration
 from evervec.model.reports import IndexBuild
-from evervec.model.wording import duration
 from evervec.runtime.threads import Pool
 from evervec.settings import Settings
 from evervec.stores.postgres.connections import Connections, Session

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from evervec.stores.postgres.packing import Packed
+from evervec.stores.postgres.packed_lists import Packed
 
 
 def pack_vector(vector: NDArray[np.float32]) -> Packed:

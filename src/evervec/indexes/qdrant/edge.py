@@ -30,7 +30,7 @@ from evervec.indexes.qdrant.engine import (
     Stored,
     plain,
 )
-from evervec.indexes.qdrant.optimizing import Optimizer
+from evervec.indexes.qdrant.optimizer import Optimizer
 from evervec.indexes.writer_lock import ThreadLock
 from evervec.stores.paths import make_private_folder
 

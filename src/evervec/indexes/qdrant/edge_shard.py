@@ -3,7 +3,7 @@
 The engine optimises a shard (builds its HNSW index, merges segments, reclaims deleted points) in
 one call that holds Python's interpreter lock, so that the whole process stands still: 47 s for
 20,000 points of 384 dimensions were measured. So another process optimises a copy of the folder,
-see `optimizing`. Changes made meanwhile are kept in a journal and applied to the copy too, which
+see `optimizer`. Changes made meanwhile are kept in a journal and applied to the copy too, which
 then takes the folder's place.
 """
 

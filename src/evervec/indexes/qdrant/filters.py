@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evervec.indexes.facts import is_exact
-from evervec.indexes.narrowing import narrowed
+from evervec.indexes.partial_filter import narrowed
 from evervec.indexes.qdrant.engine import Engine
 from evervec.model.filters import Condition, Conditions, Scalar, is_number
 

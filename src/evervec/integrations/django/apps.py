@@ -35,7 +35,7 @@ class EvervecConfig(AppConfig):
 
 
 def _forget_stores(*, setting: str, **_: Any) -> None:
-    """Open stores anew after a test has changed their settings."""
+    """Open stores again after a test has changed their settings."""
     if setting == "EVERVEC":
         from evervec.integrations.django.stores import STORES
 

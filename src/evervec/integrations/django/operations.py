@@ -2,7 +2,7 @@
 
 They change the state of the migrations only. When `migrate` ends, `attachments` attaches and detaches
 tables as the state then says: triggers cannot be made for a table before it is committed, and a
-table that a later migration makes anew has lost them.
+table that a later migration creates again has lost them.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from evervec.records.kinds import Kind
 _WHOLE = 16_000_000
 """characters of a chunk: LlamaIndex has cut the texts already"""
 _CANDIDATES = 4
-"""how many times the requested nodes are weighed anew with `alpha`"""
+"""how many times the requested nodes are ranked again with `alpha`"""
 _MOST_CANDIDATES = 1000
 _MODES = {
     VectorStoreQueryMode.DEFAULT: "semantic",

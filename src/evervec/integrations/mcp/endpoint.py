@@ -29,7 +29,7 @@ from evervec.server.keys import Role
 from evervec.server.requests import LARGE_BODY, App, Message, Receive, Scope, Send
 from evervec.server.service import Service
 
-# it tells of each message that it comes and goes, and warns of each that is malformed
+# it logs when each message comes and goes, and warns of each malformed one
 logging.getLogger("mcp.server").setLevel(logging.ERROR)
 
 

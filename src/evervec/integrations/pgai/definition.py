@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from evervec.errors import InvalidArgument
-from evervec.stores.sql.quoting import quoted
+from evervec.stores.sql.quotes import quoted
 from evervec.tables.base import Row
 
 

@@ -91,7 +91,7 @@ def take_over(
             )
         )  # fmt: skip
         report = Report(chosen.name, chosen.table, planned.kind, sql=planned.sql)
-        usable = _is_usable(ev, chosen, conn, report)
+        usable = _check_usable(ev, chosen, conn, report)
         if not dry_run:
             ev.attachments.check_free(planned.kind)
             source.attach(planned, backfill=not usable)
@@ -126,8 +126,8 @@ def _bare(table: str) -> str:
     return table.rpartition('."')[2].rstrip('"').replace('""', '"')
 
 
-def _is_usable(ev: Evervec, chosen: Vectorizer, conn: Any, report: Report) -> bool:
-    """Whether its vectors match this embedder; if not, the report says why."""
+def _check_usable(ev: Evervec, chosen: Vectorizer, conn: Any, report: Report) -> bool:
+    """Note in the report what is true of its vectors; returns whether this embedder can use them."""
     notes = report.notes
     if chosen.template != "$chunk":
         added = ", ".join(chosen.template_columns) or "words"
@@ -150,15 +150,16 @@ def _is_usable(ev: Evervec, chosen: Vectorizer, conn: Any, report: Report) -> bo
             f"({spec.dimensions}): all rows are embedded again"
         )
         return False
-    return _is_same_model(ev, chosen.sample(conn, _SAMPLE), report)
+    return _compare_model(ev, chosen.sample(conn, _SAMPLE), report)
 
 
 def _model(name: str) -> str:
     return name.removeprefix("openai/").removesuffix(":latest")
 
 
-def _is_same_model(ev: Evervec, sample: Sequence[Stored], report: Report) -> bool:
-    """Embed a few chunks and compare: name and size do not prove which model a server ran."""
+def _compare_model(ev: Evervec, sample: Sequence[Stored], report: Report) -> bool:
+    """Embed a few chunks and compare, because name and size do not prove which model a server ran;
+    returns whether it is the same. The report says how alike they are."""
     if not sample:
         return True
     try:

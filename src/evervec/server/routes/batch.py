@@ -35,7 +35,7 @@ from evervec.server.requests import (
 )
 from evervec.server.router import Routes
 from evervec.server.routes.records import RecordIn, draft_of, read_record
-from evervec.server.streams import Incoming, Spool
+from evervec.server.streams import IncomingBody, Spool
 from evervec.server.view import KindWriterView, View
 from evervec.stores.values import Draft
 
@@ -157,7 +157,7 @@ class _Batch:
 
     async def work(self, request: Request, spool: Spool) -> None:
         """Save all lines of the body; raises a `Problem` if the first one is rejected."""
-        body = Incoming(request, self._most_bytes)
+        body = IncomingBody(request, self._most_bytes)
         try:
             problem = await self._save_all(body, spool)
             if problem is None and body.is_too_long:
@@ -174,7 +174,7 @@ class _Batch:
             body.close()
             spool.end()
 
-    async def _save_all(self, body: Incoming, spool: Spool) -> Problem | None:
+    async def _save_all(self, body: IncomingBody, spool: Spool) -> Problem | None:
         async for lines in self._lines(body):
             if call := current_call():
                 call.restart()
@@ -185,7 +185,7 @@ class _Batch:
                 return problem
         return None
 
-    async def _lines(self, body: Incoming) -> AsyncIterator[list[bytes]]:
+    async def _lines(self, body: IncomingBody) -> AsyncIterator[list[bytes]]:
         """Lines that can be saved together: those that have arrived, up to `add_batch`. The part
         of a line that is too long is yielded, to be rejected."""
         rest = bytearray()  # the beginning of an incomplete line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from evervec.model.failures import Failing, FailureGroup
+from evervec.model.failures import FailureCounts, FailureGroup
 
 GroupKey = tuple[str, str]
 """tenant and fingerprint"""
@@ -14,7 +14,7 @@ GroupKey = tuple[str, str]
 class Failures(Protocol):
     """The part that keeps groups of failures: at most some hundred of each tenant."""
 
-    def add(self, counted: Mapping[GroupKey, Failing]) -> None:
+    def add(self, counted: Mapping[GroupKey, FailureCounts]) -> None:
         """Add to the groups. Of a tenant with too many, those that were not seen for longest are
         dropped."""
 

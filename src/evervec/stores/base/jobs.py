@@ -69,7 +69,9 @@ class Leases(Protocol):
     ) -> list[bool]:
         """Return jobs to the queue without spending the attempt; due at once, or at `due`."""
 
-    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]: ...
+    def renew(self, jobs: Sequence[Job], lease: float) -> list[bool]:
+        """Extend the leases of the jobs whose token is still valid (True) to `lease` seconds from
+        now; the others (False) belong to nobody or to another worker, and stay as they are."""
 
     def fence(self, jobs: Sequence[Job], lease: float, above: int = 0) -> tuple[int, list[bool]]:
         """Must be called before a write to an index outside the store. Renews the leases, and
@@ -80,7 +82,8 @@ class Leases(Protocol):
     def next_due(self, versions: Sequence[int] | None = None) -> float | None:
         """When the next pending job is due or the next lease expires; None if there is neither."""
 
-    def any_expired(self) -> bool: ...
+    def look_for_expired(self) -> bool:
+        """Whether `recover` would find a job. PostgreSQL tidies the leases that it looks through."""
 
     def recover(
         self, *, threshold: float | None = None, tenant: str | None = None, limit: int = 1000

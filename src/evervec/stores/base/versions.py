@@ -7,7 +7,7 @@ from typing import Protocol
 
 from evervec.model.ranking import Rescore
 from evervec.model.records import ModelSpec, Version
-from evervec.stores.values import Collection, Holding, KindSpec, Progress
+from evervec.stores.values import Collection, KindSpec, Progress, VersionCount
 
 
 class Versions(Protocol):
@@ -25,7 +25,7 @@ class Versions(Protocol):
 
     def all(self) -> list[Version]: ...
 
-    def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
+    def holdings(self, tenant: str) -> dict[tuple[str, str], VersionCount]:
         """By kind and name, what the versions of the tenant's kinds hold of the tenant."""
 
     def adopt(self, model: ModelSpec) -> None:

@@ -224,7 +224,7 @@ class Connections:
             )
         if self.file.broken:
             with self._explained():
-                self.file.mend()
+                self.file.restart_broken()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -101,7 +101,7 @@ class File:
                 used.append(conn)
         self._closing = used
 
-    def mend(self) -> None:
+    def restart_broken(self) -> None:
         """Restart the engine if it is broken, as after a failed write to the file. Committed
         transactions are in its log."""
         with self.lock:
@@ -159,7 +159,8 @@ class File:
         found = self._aside.execute("select value from evervec_meta where key = 'counter'")
         row = found.fetchone()
         assert row is not None
-        return int(row[0])
+        (value,) = row
+        return int(value)
 
     def commit(self) -> None:
         """Commit the writer's transaction."""

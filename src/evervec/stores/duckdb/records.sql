@@ -32,14 +32,6 @@ group by record, word
 -- name: unindex_words
 delete from evervec_words where record in list($1)
 
--- name: insert_jobs
-insert into evervec_jobs
-    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box, box_seq, trace)
-select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
-       n.max_attempts, $2, n.box, n.box_seq, n.trace
-from rows($3 {job_row}) as n
-
 -- name: replace_jobs
 -- updates existing jobs; an upsert would take four times as long
 update evervec_jobs as j

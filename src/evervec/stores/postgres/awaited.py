@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from evervec.errors import InvalidArgument
-from evervec.stores.postgres.packing import Packed, PackedDumper, pack
+from evervec.stores.postgres.packed_lists import Packed, PackedDumper, pack
 from evervec.stores.sql.connections import Reached, full_name, is_of
 
 _COMMENT = re.compile(r"--[^\n]*")

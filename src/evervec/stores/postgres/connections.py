@@ -33,7 +33,7 @@ from evervec.settings import Settings
 from evervec.stores.postgres.awaited import AwaitedSession, session_of
 from evervec.stores.postgres.database import OwnDatabase
 from evervec.stores.postgres.interrupts import Interrupt
-from evervec.stores.postgres.packing import Packed, PackedDumper, pack
+from evervec.stores.postgres.packed_lists import Packed, PackedDumper, pack
 from evervec.stores.sql.connections import (
     Reached,
     check_usable,

@@ -10,7 +10,7 @@ from typing import Any
 from evervec.stores.named import Column, Queries, expand_rows
 from evervec.stores.postgres.connections import Connections, Session
 from evervec.stores.postgres.filters import Filter
-from evervec.stores.postgres.listener import NOTIFY, Listening
+from evervec.stores.postgres.listener import NOTIFY, Listener
 from evervec.stores.sql import engine
 from evervec.stores.sql.engine import Connection
 from evervec.stores.sql.fronts import Fronts
@@ -56,7 +56,7 @@ class Engine(engine.Engine):
     ) -> None:
         super().__init__(db, clock, max_attempts)
         self.fronts = Fronts()
-        self.listening = Listening(db, super().wake) if listen else None
+        self.listening = Listener(db, super().wake) if listen else None
         self._names: dict[int, str] = {}
         self._named_at = 0.0
         self._ahead = 0.0

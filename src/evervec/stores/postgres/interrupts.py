@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from contextlib import suppress
 from typing import Any
 
 import psycopg
 
 from evervec.model.deadlines import exceeded, interrupting
+from evervec.runtime.threads import start
 
 _CUT_AFTER = 100
 """A connection is cut after this many checks of the deadline's thread (two seconds)."""
@@ -33,7 +33,7 @@ class Interrupt:
     def __call__(self) -> None:
         self._calls += 1
         if self._calls == 1:
-            threading.Thread(target=self._cancel, name="evervec-cancel", daemon=True).start()
+            start("evervec-cancel", self._cancel)
         elif self._calls == _CUT_AFTER:
             with socket.socket(fileno=os.dup(self._fileno)) as connection:
                 connection.shutdown(socket.SHUT_RDWR)

@@ -187,7 +187,7 @@ where ctid = any (array(
     for update skip locked)) and finished_at < $3  -- were it split now, places would be of any part
 
 -- name: orphans
--- pending jobs are in `ready`, failed ones are indexed; neither is read unless the counts tell of
+-- pending jobs are in `ready`, failed ones are indexed; neither is read unless the counts have
 -- jobs of versions that do not exist
 with unknown as materialized (
     select c.version

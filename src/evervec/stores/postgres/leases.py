@@ -189,7 +189,7 @@ class Leases(leases.Leases):
         self.write_leases(conn, jobs)
         return self.held_ids(conn, SQL.renew, (lease,), jobs)
 
-    def any_expired(self) -> bool:
+    def look_for_expired(self) -> bool:
         with self.db.reading() as conn:
             now = self.engine.moment(conn)
             if not self._may_have_expired(conn, now):

@@ -18,6 +18,7 @@ from contextlib import suppress
 import psycopg
 
 from evervec.errors import EvervecError
+from evervec.runtime.threads import start
 from evervec.stores.postgres.connections import Connections, Session
 
 log = logging.getLogger("evervec")
@@ -47,7 +48,7 @@ _RETRY = 1.0
 _LOOK = 1.0
 
 
-class Listening:
+class Listener:
     """Sends and receives notifications of changes. Its threads start when first needed."""
 
     def __init__(self, db: Connections, heard: Callable[[], None]) -> None:
@@ -74,9 +75,7 @@ class Listening:
             return
         with self._lock:
             if name not in self._threads and not self._stop.is_set():
-                thread = threading.Thread(target=work, name=name, daemon=True)
-                self._threads[name] = thread
-                thread.start()
+                self._threads[name] = start(name, work)
 
     def _tell(self) -> None:
         while True:

@@ -19,6 +19,7 @@ import psycopg
 
 from evervec.errors import InvalidArgument
 from evervec.stores.named import Queries
+from evervec.stores.postgres import engine
 from evervec.stores.postgres.block_walk import tids
 from evervec.stores.postgres.connections import Connections, Session
 
@@ -205,7 +206,7 @@ class _Move:
 
     def _copy(self) -> None:
         table, conn = self._split.table, self._conn
-        (blocks,) = conn.execute(SQL.blocks_to_copy, (self._swap.table,)).fetchone()
+        (blocks,) = conn.execute(engine.SQL.blocks, (self._swap.table,)).fetchone()
         found = conn.execute(SQL.copied_upto, (table,)).fetchone()
         query, place = self._swap.sql(SQL.copy_rows), found[0] if found else 0
         while place < blocks:

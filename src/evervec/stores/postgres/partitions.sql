@@ -38,9 +38,6 @@ join pg_am as m on m.oid = c.relam
 where i.indrelid = $1::text::regclass and i.indisvalid
     and not exists (select 1 from pg_constraint as k where k.conindid = i.indexrelid)
 
--- name: blocks_to_copy
-select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint
-
 -- name: indexes_to_rename
 select c.relname::text from pg_class as c
 where c.relnamespace = 'evervec'::regnamespace and c.relkind in ('i', 'I')

@@ -87,15 +87,6 @@ set state = n.state, seq = n.seq, born = n.born, hash = n.hash, weight = n.weigh
 from rows($2 {record_row}) as n
 where r.record = n.record
 
--- name: insert_first_jobs
--- jobs of records that have none
-insert into evervec.jobs
-    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
-     created_at, box, box_seq, trace)
-select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
-       n.max_attempts, $2, n.box, n.box_seq, n.trace
-from rows($3 {job_row}) as n
-
 -- name: put_jobs
 insert into evervec.jobs as j
     (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,

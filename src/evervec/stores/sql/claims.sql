@@ -42,13 +42,6 @@ set status = 'processing', token = $1, worker = $2, started_at = $3, lease_expir
     claimed_seq = seq, attempts = attempts + 1
 where job_id in list($5)
 
--- name: claim_columns
--- the columns that a lease does not overwrite, or whose new values follow from the old ones
-j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
-j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
-from evervec_jobs as j
-cross join evervec_records as r on r.record = j.record
-
 -- name: due_chosen
 where j.job_id in list($1) and j.tenant = $2 and j.status = 'pending' and j.scheduled_for <= $3
     and j.crashes = 0 and j.op in ('embed', 'open', 'load')

@@ -165,8 +165,9 @@ class Engine(ABC):
         return self.select_jobs
 
 
-class Part:
-    """A part of a store: operations on some of its tables."""
+class Part(ABC):  # noqa: B024 - its subclasses have abstract methods
+    """A part of a store: operations on some of its tables. What an engine has to say itself is
+    abstract."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

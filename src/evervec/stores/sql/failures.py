@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evervec.model.basics import as_datetime, moment
-from evervec.model.failures import MOST_OPEN, SPARK_SECONDS, SPARKS, Failing, FailureGroup
+from evervec.model.failures import MOST_OPEN, SPARK_SECONDS, SPARKS, FailureCounts, FailureGroup
 from evervec.stores.base.failures import GroupKey
 from evervec.stores.sql.engine import Connection, Part
 from evervec.stores.sql.retries import retried
@@ -19,7 +19,7 @@ class Failures(Part):
     """The part of the store that keeps groups of failures."""
 
     @retried
-    def add(self, counted: Mapping[GroupKey, Failing]) -> None:
+    def add(self, counted: Mapping[GroupKey, FailureCounts]) -> None:
         # in the order of their keys, so that two writers cannot deadlock
         groups = [
             (

@@ -20,6 +20,7 @@ from evervec.stores.values import Finish, Loaded, Unreadable
 JobRow = tuple[Any, ...]
 """The columns of `job_columns` or of a claim, in that order. Both begin with those of `HEAD`."""
 HEAD = ("job_id", "tenant", "kind", "id", "version", "op", "seq")
+number_of = itemgetter(HEAD.index("job_id"))
 version_of = itemgetter(HEAD.index("version"))
 tenant_of = itemgetter(HEAD.index("tenant"))
 

@@ -68,6 +68,15 @@ update evervec_notes set value = $1, revision = revision + 1 where name = $2 and
 job_id bigint, record bigint, version bigint, op text, priority integer, scheduled_for double,
 seq bigint, max_attempts integer, box text, box_seq bigint, trace text
 
+-- name: insert_jobs
+-- jobs of records that have none
+insert into evervec_jobs
+    (job_id, record, version, tenant, op, status, priority, scheduled_for, seq, max_attempts,
+     created_at, box, box_seq, trace)
+select n.job_id, n.record, n.version, $1, n.op, 'pending', n.priority, n.scheduled_for, n.seq,
+       n.max_attempts, $2, n.box, n.box_seq, n.trace
+from rows($3 {job_row}) as n
+
 -- name: finish
 update evervec_jobs as j
 set status = case when j.seq > n.seq then 'pending' else 'done' end,
@@ -198,6 +207,13 @@ j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.claimed_seq, j.statu
 j.attempts, j.max_attempts, j.error, j.token, j.created_at, j.scheduled_for, j.started_at,
 j.completed_at, j.lease_expires_at, j.record, j.worker, j.crashes
 from evervec_current_jobs as j
+cross join evervec_records as r on r.record = j.record
+
+-- name: claim_columns
+-- the columns that a lease does not overwrite, or whose new values follow from the old ones
+j.job_id, j.tenant, r.kind, r.id, j.version, j.op, j.seq, j.priority, j.attempts, j.max_attempts,
+j.error, j.created_at, j.scheduled_for, j.completed_at, j.record, j.crashes
+from evervec_jobs as j
 cross join evervec_records as r on r.record = j.record
 
 -- name: touch_versions

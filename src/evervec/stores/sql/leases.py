@@ -8,6 +8,7 @@ wrote commit together.
 from __future__ import annotations
 
 import secrets
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 from typing import Any, NamedTuple
@@ -78,7 +79,8 @@ class Leases(Part):
         versions: Sequence[int] | None = None,
         suspects: bool = True,
     ) -> list[Job]:
-        """For engines with a single writer: jobs do not change after they are read."""
+        """For engines with a single writer, which have `_anything_due` and `_due`: jobs do not change
+        after they are read."""
         with self.db.reading() as conn:  # an idle worker takes no write lock
             now = self.engine.now()
             skipped = self.held_back(conn, now)
@@ -252,9 +254,9 @@ class Leases(Part):
             done |= self._finish_claimed(conn, token, batch)
         return done
 
+    @abstractmethod
     def _finish_claimed(self, conn: Connection, token: str, finishes: Sequence[Finish]) -> set[int]:
         """Finish those jobs that did not change since they were claimed with this token."""
-        raise NotImplementedError
 
     def _finish_rest(
         self, conn: Connection, finishes: Sequence[Finish], good: list[Finish], now: float
@@ -328,7 +330,7 @@ class Leases(Part):
         return self.held_ids(conn, self.sql.release, (error, due), jobs)
 
     # recovered from a worker that crashed
-    def any_expired(self) -> bool:
+    def look_for_expired(self) -> bool:
         (soonest,) = self.read_one(self.sql.next_expiry, 0.0)
         return soonest is not None and soonest < self.engine.now()
 

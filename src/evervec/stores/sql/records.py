@@ -164,8 +164,8 @@ class Records(Part):
         return [SampledRecord._make((*row[:-1], count_chunks(row[-1]))) for row in rows]
 
     def last_id(self, tenant: str, kind: str) -> str | None:
-        row = self.read_one(self.sql.last_id, tenant, kind)
-        return row[0] if row else None
+        (last,) = self.read_one(self.sql.last_id, tenant, kind) or (None,)
+        return last
 
     def found(self, records: Sequence[int]) -> dict[int, Found]:
         rows = self.read(self.sql.found, self.engine.listed(records))

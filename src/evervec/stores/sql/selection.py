@@ -14,7 +14,7 @@ from evervec.model.job_filters import SEARCHED, JobFilter
 from evervec.model.jobs import Job, Status
 from evervec.queue.transitions import CANCELLED
 from evervec.stores.sql.engine import Connection, Engine, Part
-from evervec.stores.sql.job_rows import JobRow
+from evervec.stores.sql.job_rows import JobRow, number_of
 from evervec.stores.sql.jobs import Jobs
 from evervec.stores.sql.retries import retried
 
@@ -53,7 +53,7 @@ class Selection(Part):
             for status in wanted.statuses:
                 for window in self._windows(conn, status, tenant, wanted, before):
                     query, values = self._query(window, status, tenant, wanted, before, limit)
-                    found |= {row[0]: row for row in conn.execute(query, values).fetchall()}
+                    found |= {number_of(row): row for row in conn.execute(query, values).fetchall()}
             newest = sorted(found, reverse=True)[:limit]
             return self.engine.jobs_of(conn, [found[job_id] for job_id in newest])
 
@@ -146,7 +146,7 @@ class Selection(Part):
     ) -> int:
         def change(conn: Connection, jobs: Sequence[Job]) -> int:
             ids = self.engine.listed(job.job_id for job in jobs if job.status in CANCELLED)
-            records = [row[0] for row in conn.execute(self.sql.drop_jobs, (ids,)).fetchall()]
+            records = [record for (record,) in conn.execute(self.sql.drop_jobs, (ids,)).fetchall()]
             if records:
                 self._jobs.forsake(conn, records)
             return len(records)

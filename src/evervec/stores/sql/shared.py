@@ -104,8 +104,8 @@ class Workers(Part):
         ]
 
     def is_paused(self, worker: str) -> bool:
-        row = self.read_one(self.sql.worker_paused, worker)
-        return row is not None and bool(row[0])
+        (paused,) = self.read_one(self.sql.worker_paused, worker) or (False,)
+        return bool(paused)
 
     def set_paused(self, worker: str, paused: bool) -> bool:
         known = self.write(self.sql.pause_worker, int(paused), worker, durable=True) > 0

@@ -15,7 +15,7 @@ from evervec.stores.sql.job_writer import JobWriter
 from evervec.stores.sql.retries import retried
 from evervec.stores.sql.shared import Shared
 from evervec.stores.sql.tenants import Tenants
-from evervec.stores.values import Collection, Holding, KindSpec, Progress
+from evervec.stores.values import Collection, KindSpec, Progress, VersionCount
 
 
 class Versions(Part):
@@ -49,9 +49,9 @@ class Versions(Part):
             in self.read(self.sql.versions)
         ]  # fmt: skip
 
-    def holdings(self, tenant: str) -> dict[tuple[str, str], Holding]:
+    def holdings(self, tenant: str) -> dict[tuple[str, str], VersionCount]:
         rows = self.read(self.sql.holdings, tenant)
-        return {(kind, name): Holding(items, last) for kind, name, items, last in rows}
+        return {(kind, name): VersionCount(items, last) for kind, name, items, last in rows}
 
     def adopt(self, model: ModelSpec) -> None:
         with self.db.writing(durable=True) as conn:

@@ -250,7 +250,9 @@ class Connections:
         to another file it is refused too: SQLite does not commit to two files at once."""
         if joined is self._writer:
             return
-        file: str = next(row[2] for row in joined.execute("pragma database_list") if row[0] == 0)
+        file: str = next(
+            path for number, _, path in joined.execute("pragma database_list") if number == 0
+        )
         # a hard link is another file: each of its names has a write-ahead log of its own
         if self._file not in (file, os.path.realpath(file)):
             raise StoreError(

@@ -8,9 +8,9 @@ from fastapi import Query
 
 from evervec.records.drafts import check_given
 from evervec.server.audit import Audit, Entry
+from evervec.server.dashboard.page_routes import Pages
 from evervec.server.dashboard.paths import link
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.view import AdminView, View
 from evervec.stores.service_values import AuditChoice

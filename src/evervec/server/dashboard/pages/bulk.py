@@ -15,10 +15,10 @@ from evervec.records.drafts import HIGHEST_PRIORITY
 from evervec.server.dashboard.filter_bar import Line
 from evervec.server.dashboard.job_actions import VERBS, Verb, chosen, do_each
 from evervec.server.dashboard.job_filter import filter_of
+from evervec.server.dashboard.page_routes import Done, Form, Pages
 from evervec.server.dashboard.pages.jobs import HIDDEN, PAGE, read_line
 from evervec.server.dashboard.paths import link, local_address
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Done, Form, Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import count, spoken_list
 from evervec.server.problems import Problem, redacted

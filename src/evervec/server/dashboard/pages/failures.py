@@ -13,8 +13,8 @@ from markupsafe import Markup
 from evervec.model.failures import MOST_OPEN, FailureGroup, reasons_of
 from evervec.server.dashboard import charts
 from evervec.server.dashboard.filter_bar import compose
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Done, Pages
+from evervec.server.dashboard.page_routes import Done, Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import count
 from evervec.server.problems import Problem, redacted

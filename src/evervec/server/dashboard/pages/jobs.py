@@ -20,9 +20,9 @@ from evervec.server.dashboard.job_filter import (
     suggestions,
     terms,
 )
+from evervec.server.dashboard.page_routes import Form, Pages, as_json
 from evervec.server.dashboard.paths import link
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Form, Pages, as_json
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import spoken_list
 from evervec.server.keys import Role

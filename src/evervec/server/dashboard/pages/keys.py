@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from evervec.model.basics import as_datetime
 from evervec.records.drafts import check_given, check_name
+from evervec.server.dashboard.page_routes import Done, Form, Pages
 from evervec.server.dashboard.paths import link
-from evervec.server.dashboard.rendering import Values, page
-from evervec.server.dashboard.routing import Done, Form, Pages
+from evervec.server.dashboard.renderer import Values, page
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Key, NewKey, Role
 from evervec.server.problems import Problem

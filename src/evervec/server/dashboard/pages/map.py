@@ -17,10 +17,10 @@ from markupsafe import Markup
 from evervec.facade import Evervec
 from evervec.model.deadlines import check, holding
 from evervec.search.vector_sample import VectorSample, sample_vectors
+from evervec.server.dashboard.page_routes import Pages
 from evervec.server.dashboard.paths import link
 from evervec.server.dashboard.projection import Group, grouped, project, shown, stepped
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.words import clipped, duration
 from evervec.server.problems import Problem
 from evervec.server.requests import Scope

@@ -13,8 +13,8 @@ from evervec.model.history import HistoryPoint, sum_points
 from evervec.server.dashboard import charts
 from evervec.server.dashboard.charts import Series
 from evervec.server.dashboard.commands import cli
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Pages
+from evervec.server.dashboard.page_routes import Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import brief, money, number
 from evervec.server.keys import Role

@@ -21,9 +21,9 @@ from evervec.records.kinds import plain_data
 from evervec.server.answers import MOST_AT_ONCE, read_cursor
 from evervec.server.dashboard.excerpts import Piece, pieces
 from evervec.server.dashboard.filter_form import TESTS, FilterForm
+from evervec.server.dashboard.page_routes import Done, Form, Pages, as_json
 from evervec.server.dashboard.paths import link, name_of
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Done, Form, Pages, as_json
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.index_loader import IndexLoader
 from evervec.server.problems import Problem, problem_of, redacted

@@ -17,9 +17,9 @@ from evervec.server.dashboard import snippets
 from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.excerpts import Excerpt, Surrounded, excerpt, surrounded
 from evervec.server.dashboard.filter_form import TESTS
+from evervec.server.dashboard.page_routes import Pages
 from evervec.server.dashboard.paths import base_address
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.search_form import MOST_HITS, SearchForm
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import clipped

@@ -18,10 +18,10 @@ from fastapi import Query
 from evervec.facade import Evervec
 from evervec.model.records import Version
 from evervec.records.drafts import check_given
+from evervec.server.dashboard.page_routes import Done, Form, Pages
 from evervec.server.dashboard.pages.versions import read_counts, renew_counts
 from evervec.server.dashboard.paths import link
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Done, Form, Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role
 from evervec.server.problems import Problem

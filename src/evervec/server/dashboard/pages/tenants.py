@@ -9,9 +9,9 @@ from fastapi import Depends, Query
 
 from evervec.model.usage import Limits, TenantState
 from evervec.records.drafts import check_given, check_name
+from evervec.server.dashboard.page_routes import Form, Pages
 from evervec.server.dashboard.paths import link, name_of
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Form, Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.problems import Problem
 from evervec.server.routes.tenants import change_limits

@@ -10,8 +10,8 @@ from evervec.model.basics import as_datetime
 from evervec.model.findings import FAULTS
 from evervec.model.verification import VerifyRun, repair_target
 from evervec.records.drafts import check_name
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Form, Pages
+from evervec.server.dashboard.page_routes import Form, Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role
 from evervec.server.problems import Problem

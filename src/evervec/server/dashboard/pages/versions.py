@@ -13,8 +13,8 @@ from evervec.model.records import Version
 from evervec.model.reports import MigrationStatus
 from evervec.model.usage import OF_QUERIES
 from evervec.server.dashboard.measures import Measured, Measures
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Form, Pages
+from evervec.server.dashboard.page_routes import Form, Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.runs import Runs
 from evervec.server.dashboard.tables import Table
 from evervec.server.keys import Role

@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from evervec.errors import EvervecError
 from evervec.server.audit import EVERY_TENANT
 from evervec.server.dashboard.assets import asset_response
+from evervec.server.dashboard.page_routes import Pages, read_form
 from evervec.server.dashboard.paths import (
     HOME,
     SIGN_IN,
@@ -16,8 +17,7 @@ from evervec.server.dashboard.paths import (
     root_of,
 )
 from evervec.server.dashboard.paths import THEME as THEME_PATH
-from evervec.server.dashboard.rendering import PAGE_HEADERS, page
-from evervec.server.dashboard.routing import Pages, read_form
+from evervec.server.dashboard.renderer import PAGE_HEADERS, page
 from evervec.server.dashboard.session import (
     THEME,
     THEMES,

@@ -6,11 +6,11 @@ from evervec.embedding.provider import Provider
 from evervec.maintenance.summary import ALIVE_SECONDS
 from evervec.model.basics import as_datetime
 from evervec.model.history import EVERY_TENANT
+from evervec.model.phrases import shortened
 from evervec.model.reports import Gate
-from evervec.model.wording import shortened
 from evervec.server.dashboard.filter_bar import compose
-from evervec.server.dashboard.rendering import Values
-from evervec.server.dashboard.routing import Done, Form, Pages
+from evervec.server.dashboard.page_routes import Done, Form, Pages
+from evervec.server.dashboard.renderer import Values
 from evervec.server.dashboard.session import Level
 from evervec.server.dashboard.tables import Table
 from evervec.server.dashboard.words import count

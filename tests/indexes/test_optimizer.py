@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evervec.indexes.base import Query
-from evervec.indexes.qdrant import edge_shard, optimizing
+from evervec.indexes.qdrant import edge_shard, optimizer
 from evervec.indexes.qdrant.edge import EdgeEngine
 from indexes.conftest import Make
 from indexes.test_races import RECORD, SEQ, version_of
@@ -93,7 +93,7 @@ def test_a_large_segment_gets_an_hnsw_index(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).standard_normal((500, 64)).astype(np.float32)
     points: list[Any] = [edge.Point(n + 1, row.tolist(), {}) for n, row in enumerate(rows)]
     shard.update(edge.UpdateOperation.upsert_points(points), len(points))
-    assert optimizing.Optimizer(nullcontext).optimize(shard)
+    assert optimizer.Optimizer(nullcontext).optimize(shard)
     info = shard.ask(lambda engine: engine.info())
     assert (info.points_count, info.indexed_vectors_count) == (500, 500)
     shard.close()
@@ -145,10 +145,10 @@ def test_too_much_written_meanwhile_postpones_it(
 
 
 def test_a_process_whose_copy_became_useless_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizing, "_LOOK", 0.01)
+    monkeypatch.setattr(optimizer, "_LOOK", 0.01)
     command = [sys.executable, "-c", "import threading; threading.Event().wait()"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        assert optimizing._output(process, lambda: True) == b""
+        assert optimizer._output(process, lambda: True) == b""
     assert process.returncode < 0
 
 
@@ -157,7 +157,7 @@ def test_a_process_whose_copy_became_useless_is_ended(monkeypatch: pytest.Monkey
 )
 def test_the_process_ends_with_the_one_that_started_it() -> None:
     child = (
-        "import os, sys, threading; from evervec.indexes.qdrant.optimizing import end_with; "
+        "import os, sys, threading; from evervec.indexes.qdrant.optimizer import end_with; "
         "end_with(int(sys.argv[1])); print('ready', flush=True); threading.Event().wait()"
     )
     parent = (

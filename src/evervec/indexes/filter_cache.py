@@ -56,7 +56,7 @@ class FittingCache:
         self._asked: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, query: Query) -> Fitting:
+    def of(self, query: Query) -> FittingRecords:
         key = _key(query)
         with self._lock:
             is_repeated = key in self._asked
@@ -64,7 +64,7 @@ class FittingCache:
             self._asked.move_to_end(key)
             while len(self._asked) > _MOST_ASKED:
                 self._asked.popitem(last=False)
-        return Fitting(self, query, is_repeated=is_repeated)
+        return FittingRecords(self, query, is_repeated=is_repeated)
 
     def clear(self) -> None:
         with self._lock:
@@ -143,7 +143,7 @@ class FittingCache:
         return records
 
 
-class Fitting:
+class FittingRecords:
     """The records that fit one search's filter."""
 
     def __init__(self, cache: FittingCache, query: Query, *, is_repeated: bool) -> None:

@@ -1,6 +1,6 @@
 """Optimises shards of the embedded engine in a process of its own, see `edge_shard`.
 
-`python -m evervec.indexes.qdrant.optimizing FOLDER PARENT` is that process.
+`python -m evervec.indexes.qdrant.optimizer FOLDER PARENT` is that process.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Connection:
         self._http.close()
 
 
-class Blocking(Generic[S]):
+class SyncCalls(Generic[S]):
     """Calls that block until their results are there."""
 
     def __init__(self, calls: S, connection: Connection) -> None:
@@ -62,17 +62,17 @@ class Blocking(Generic[S]):
 
 def blocking(
     method: Callable[Concatenate[S, P], Call[R]],
-) -> Callable[Concatenate[Blocking[S], P], R]:
+) -> Callable[Concatenate[SyncCalls[S], P], R]:
     """The blocking form of a call."""
 
     @wraps(method)
-    def run(self: Blocking[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self: SyncCalls[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._connection.run(method(self._calls, *args, **kwargs))
 
     return run
 
 
-class RemoteQueue(Blocking[QueueCalls]):
+class RemoteQueue(SyncCalls[QueueCalls]):
     """The jobs that the key may see."""
 
     stats = blocking(QueueCalls.stats)
@@ -98,7 +98,7 @@ class RemoteQueue(Blocking[QueueCalls]):
     resume = blocking(QueueCalls.resume)
 
 
-class RemoteKeys(Blocking[KeyCalls]):
+class RemoteKeys(SyncCalls[KeyCalls]):
     """The keys of the service; needs a platform admin's key."""
 
     list = blocking(KeyCalls.list)
@@ -107,20 +107,20 @@ class RemoteKeys(Blocking[KeyCalls]):
     revoke = blocking(KeyCalls.revoke)
 
 
-class RemoteTokens(Blocking[TokenCalls]):
+class RemoteTokens(SyncCalls[TokenCalls]):
     """The tokens of the client's key."""
 
     create = blocking(TokenCalls.create)
     revoke = blocking(TokenCalls.revoke)
 
 
-class RemoteAudit(Blocking[AuditCalls]):
+class RemoteAudit(SyncCalls[AuditCalls]):
     """The audit log of the service; needs a platform admin's key."""
 
     list = blocking(AuditCalls.list)
 
 
-class RemoteMigration(Blocking[MigrationCalls]):
+class RemoteMigration(SyncCalls[MigrationCalls]):
     """The migration that is in progress or can be rolled back; needs a platform admin's key."""
 
     status = blocking(MigrationCalls.status)
@@ -142,7 +142,7 @@ def _migrate(
     return run
 
 
-class Client(Blocking[Calls], AbstractContextManager["Client"]):
+class Client(SyncCalls[Calls], AbstractContextManager["Client"]):
     """A client of a service, with the methods of `Evervec`.
 
     `queue`, `keys`, `tokens` and `audit` have the methods for jobs, access and the audit log.

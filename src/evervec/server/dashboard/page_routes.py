@@ -37,7 +37,7 @@ from evervec.model.deadlines import check
 from evervec.server.dashboard.commands import cli
 from evervec.server.dashboard.live import Live
 from evervec.server.dashboard.paths import SIGN_IN, address_of, is_page, local_address, root_of
-from evervec.server.dashboard.rendering import (
+from evervec.server.dashboard.renderer import (
     PAGE_HEADERS,
     Values,
     error_page,

@@ -9,7 +9,7 @@ import pytest
 
 from evervec import Evervec
 from evervec.indexes.base import Query
-from evervec.indexes.fitting import FittingCache
+from evervec.indexes.filter_cache import FittingCache
 from evervec.model.filters import matches, parse_filter
 from evervec.stores.sqlite import postings, records
 from support.engines import APART_PAIRS, OWN_PAIRS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evervec.cli.lost import working
 from evervec.cli.output import progress, say
-from evervec.model.wording import counted
+from evervec.model.phrases import counted
 
 if TYPE_CHECKING:
     from evervec.facade import Evervec
