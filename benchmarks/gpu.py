@@ -43,7 +43,7 @@ from evervec.embedders.st.model import Model
 SHAPES = {
     "MiniLM": (6, 384, 12, 60_000),
     "base": (12, 768, 12, 50_000),
-    "large": (24, 1024, 16, 40_000),
+    "large": (24, 1024, 16, 60_000),
 }
 """layers, dimensions, heads, and texts to add: enough for several seconds"""
 _CORPUS = Path(__file__).parents[2] / "shared" / "data" / "scifact" / "corpus.jsonl"
