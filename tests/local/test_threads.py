@@ -58,7 +58,7 @@ from evervec.embedders.local import local
 embedder = local()
 embedder.embed(["text"])
 threading.Thread(target=embedder.embed, args=(["word " * 200] * 64,), daemon=True).start()
-while not loading._inside:
+while not model_loader._inside:
     pass
 """
     ended = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)

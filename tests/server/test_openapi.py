@@ -29,6 +29,7 @@ from evervec.server import audit
 from evervec.server import keys as evervec_keys
 from evervec.server.rate_limits import MemoryLimiter
 from evervec.server.routes import jobs, keys, queue, records, search, versions
+from evervec.server.routes.docs import Documentation
 from support.service import Served, serving
 from support.world import fail_for_good
 
@@ -180,6 +181,7 @@ def test_the_document_is_made_once_for_everybody_and_not_in_the_event_loop(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     http, describe, threads = served.http(), served.app.openapi, []
+    served.app.state.documentation = Documentation(served.app)
 
     def watched() -> dict[str, Any]:
         threads.append(threading.current_thread().name)

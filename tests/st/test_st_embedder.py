@@ -305,7 +305,7 @@ from evervec.embedders.st import StEmbedder
 embedder = StEmbedder({str(folder)!r}, device="cpu")
 embedder.embed(["text"])
 threading.Thread(target=embedder.embed, args=(["word " * 200] * 640,), daemon=True).start()
-while not loading._inside:
+while not model_loader._inside:
     pass
 """
     ended = subprocess.run([sys.executable, "-c", program], timeout=120, check=False)

@@ -544,7 +544,7 @@ def test_a_bad_draft_costs_few_transactions() -> None:
     class Store:
         calls = 0
 
-        def save(self, tenant: str, kind: str, drafts: list[Any]) -> list[Ticket]:
+        def save(self, tenant: str, kind: str, drafts: list[Any], conn: None) -> list[Ticket]:
             self.calls += 1
             if any(draft == 7 for draft in drafts):
                 raise ValueError("seven")

@@ -147,6 +147,7 @@ HOT: dict[str, Query] = CLAIM | {
     "score_text_among": (lambda: STORE.score_text_among, ("alpha", NUMBERS)),
     "candidates": (lambda: STORE.candidates, (NUMBERS, "default")),
     "found": (lambda: STORE.found, (NUMBERS,)),
+    "found_short": (lambda: STORE.found_short, (NUMBERS, 50_000)),
     "forsake": (lambda: STORE.forsake, (NUMBERS,)),
     "ledgers": (lambda: STORE.ledgers, (NUMBERS, NUMBERS)),
     "entries": (lambda: STORE.entries, ("default", KIND, IDS, 1)),
@@ -358,7 +359,7 @@ def test_every_query_that_touches_a_large_table_is_tested_here() -> None:
         "any_unread"
     }  # when a template has changed, and then all records of the kind are read
     parts |= {"add_buckets", "note_depths", "add_failures", "add_failure_times"}  # insert
-    parts |= {"any_known", "delete_records"}  # other engines
+    parts |= {"any_known", "delete_records", "insert_jobs"}  # other engines
     parts |= {"add_words", "count_idle_notes", "drop_idle_notes"}  # in maintenance
     parts |= {"holdings", "count_records", "count_kinds"}  # count all that a tenant has
     for queries in (STORE, INDEX):
