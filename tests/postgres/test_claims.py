@@ -106,7 +106,8 @@ def test_an_older_claim_of_a_job_does_not_end_its_present_lease(world: World) ->
 
 def test_a_claimed_job_is_finished_in_place(world: World, url: str) -> None:
     """No index learns of it: PostgreSQL counts such updates (HOT). The claim leaves it alone."""
-    counted = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'jobs'"
+    counted = """select sum(n_tup_upd)::bigint, sum(n_tup_hot_upd)::bigint
+        from pg_stat_user_tables where relname ~ '^jobs(_[0-9]+)?$'"""
 
     def counts() -> tuple[int, int]:
         found: tuple[int, int] = postgres.execute(url, counted)[0]

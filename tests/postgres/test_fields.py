@@ -16,7 +16,8 @@ from support.vectors import vector
 from support.world import KIND, World, version_of, work
 
 INDEXES = """select i.indisvalid, pg_get_indexdef(i.indexrelid) from pg_index as i
-    join pg_class as c on c.oid = i.indexrelid where c.relname like 'records%field%'"""
+    join pg_class as c on c.oid = i.indexrelid where c.relname like 'records%field%'
+    and not c.relispartition"""
 
 
 def maintained(world: World) -> PgvectorIndex:

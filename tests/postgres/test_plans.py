@@ -265,13 +265,13 @@ def test_full_text_is_found_by_its_index(filled_world: World, filled: PostgresSt
     query = SQL.match_text.replace("{filter}", "")
     with filled.db.reading() as conn:
         # what the index has yet to take in would count against it
-        conn.execute("select gin_clean_pending_list('evervec.records_words')")
+        conn.execute(postgres.CLEAN_GIN)
         conn.execute("analyze evervec.records")
     with filled.db.snapshot() as conn:
         conn.execute("set local enable_seqscan = off")
         values = ("default", None, 10, f"'{owner_word('default')}' & '2777'", "2777", None)
         ((plan,),) = conn.execute(f"explain (format json) {query}", values).fetchall()
-    assert "records_words" in json.dumps(plan)
+    assert re.search(r"records(_\d)?_words", json.dumps(plan))
 
 
 def _walked(plan: Any) -> list[str]:

@@ -125,6 +125,13 @@ def _execute(
         return cursor.fetchall() if cursor.description else []
 
 
+CLEAN_GIN = """
+select gin_clean_pending_list(c.oid) from pg_class as c join pg_am as m on m.oid = c.relam
+where m.amname = 'gin' and c.relkind = 'i' and c.relnamespace = 'evervec'::regnamespace
+"""
+"""takes into the indexes of words what they have yet to take in; of partitions too"""
+
+
 _ASTRAY = """
 with leased as (select unnest(job_ids) as job_id from evervec.claims)
 select coalesce(j.job_id, q.job_id), j.status, q.job_id is not null, l.job_id is not null
