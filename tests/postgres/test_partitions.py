@@ -146,6 +146,7 @@ def test_old_rows_leave_every_partition(url: str) -> None:
         fill(ev, 60)
         assert ev.store.jobs.purge(evervec.Status.DONE, time.time() + 60, limit=30) == 30
         assert ev.store.jobs.purge(evervec.Status.DONE, time.time() + 60) == 50
+        postgres.assert_counts_are_exact(url)
 
 
 def test_a_store_is_split_while_others_work_on_it(

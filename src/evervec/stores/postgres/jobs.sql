@@ -132,7 +132,7 @@ order by 1
 -- name: purge_done
 -- done jobs in a range of blocks of {leaf}; skips what another process has locked. Their attempts stay.
 with gone as (
-    delete from evervec.jobs as j
+    delete from evervec.{leaf} as j
     where job_id = any (array(
         select job_id from evervec.{leaf}
         where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'
@@ -170,7 +170,7 @@ limit 1
 -- name: purge_old_jobs
 -- old done jobs in a range of blocks, with the attempts in their rows
 with gone as (
-    delete from evervec.jobs
+    delete from evervec.{leaf}
     where job_id = any (array(
         select job_id from evervec.{leaf}
         where ctid >= $1::text::tid and ctid < $2::text::tid and status = 'done'

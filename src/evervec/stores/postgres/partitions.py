@@ -323,6 +323,9 @@ class _Swap:
             if drop:
                 run(drop.replace(self.table, f"{self.table}_old"))
             run(create)
+        for part in range(self.parts):
+            for (trigger,) in self._ask(SQL.deletion_triggers, self.table):
+                run(trigger.replace(f" ON {self.table} ", f" ON {self.table}_{part} "))
         run(f"drop table {self.table}_old")
         run(f"drop function if exists evervec.mirror_{name}()")
         for (index,) in self._ask(SQL.indexes_to_rename, f"{name}_next"):

@@ -70,6 +70,13 @@ select '', format('grant %s on %s to %s', g.privilege_type, c.oid::regclass,
 from pg_class as c cross join lateral aclexplode(c.relacl) as g
 where c.oid = $1::text::regclass and g.grantee <> c.relowner
 
+-- name: deletion_triggers
+-- those that are called once for a statement. Only the table that a statement names calls them, and
+-- purges name a partition: to find its rows by their numbers, all others would be searched too
+select pg_get_triggerdef(t.oid) from pg_trigger as t
+where t.tgrelid = $1::text::regclass and not t.tgisinternal
+    and t.tgtype & 1 = 0 and t.tgtype & 8 > 0
+
 -- name: create_split
 create table evervec.{table}_next (
     like evervec.{table} including defaults including generated including storage,
