@@ -31,6 +31,8 @@ _BYTES = {"vector": 4, "halfvec": 2}
 """of one dimension"""
 _NODE_BYTES = 1024
 """of one vector's place in the graph with m = 16, somewhat more than it takes"""
+_PROCESS_KB = 32 * 1024
+"""PostgreSQL starts only as many helpers of a build as leave each process so much memory"""
 _LEAST_KB = 1024
 """PostgreSQL accepts no less on all its versions"""
 
@@ -130,9 +132,11 @@ class Hnsw:
             own_kb, helpers = conn.execute(SQL.means).fetchone()
         at_once = min(len(table.tables), 1 + helpers)
         size = _dimensions(table) * _BYTES[_kind_of(table)] + _NODE_BYTES
-        needed_kb = int(1.2 * size * rows / len(table.tables)) // 1024
-        memory_kb = min(needed_kb, max(self._most_kb, own_kb) // at_once)
         workers = (1 + helpers) // at_once - 1
+        needed_kb = int(1.2 * size * rows / len(table.tables)) // 1024
+        if workers:
+            needed_kb = max(needed_kb, _PROCESS_KB * (1 + workers))
+        memory_kb = min(needed_kb, max(self._most_kb, own_kb) // at_once)
         return _Plan(at_once, max(memory_kb, _LEAST_KB) if rows else 0, workers)
 
     def builds(self, tables: Mapping[int, PointsTable]) -> list[IndexBuild]:

@@ -105,11 +105,11 @@ class Jobs(jobs.Jobs):
             return super().purge(status, before, tenant=tenant, boxed=boxed, limit=limit)
         asked, gone = (before, tenant, boxed), 0
         upto, block = self._purged_upto.pop(asked, ("", 0))
-        for leaf in self._leaves("evervec.jobs"):
+        for leaf, blocks in self._leaves("evervec.jobs"):
             if leaf < upto:
                 continue
             upto, block = leaf, block if leaf == upto else 0
-            query, blocks = SQL.purge_done.replace("{leaf}", leaf), self._blocks(leaf)
+            query = SQL.purge_done.replace("{leaf}", leaf)
             while block < blocks and gone < limit:
                 which = (*tids(block, block + _JOB_BLOCKS), *asked, limit - gone)
                 gone += self.write(query, *which)
@@ -139,14 +139,10 @@ class Jobs(jobs.Jobs):
                 break
         return jobs, attempts + gone
 
-    def _leaves(self, table: str) -> list[str]:
-        """The tables that hold the rows: another process may just have split it."""
+    def _leaves(self, table: str) -> list[tuple[str, int]]:
+        """The tables that hold the rows, and their blocks: another process may just have split it."""
         with self.db.reading() as conn:
-            return [leaf for (leaf,) in conn.execute(SQL.leaves, (table,))]
-
-    def _blocks(self, leaf: str) -> int:
-        (blocks,) = self.read_one(SQL.blocks, f"evervec.{leaf}")
-        return int(blocks)
+            return list(conn.execute(SQL.leaves, (table,)))
 
     def _old(
         self, table: str, query: str, before: float, share: int
@@ -156,10 +152,10 @@ class Jobs(jobs.Jobs):
         leaves = self._leaves(table)
         turn = self._turns.get(table, 0)
         for number in range(turn, turn + len(leaves)):
-            leaf = leaves[number % len(leaves)]
-            walk, blocks = self._walks.setdefault(leaf, BlockWalk()), self._blocks(leaf)
+            leaf, blocks = leaves[number % len(leaves)]
+            walk = self._walks.setdefault(leaf, BlockWalk())
             few = max(blocks // _SWEEPS, _FEW_BLOCKS // len(leaves))
-            for first, end in walk.pieces(blocks, few):
+            for first, end in walk.pieces(blocks, few) if blocks else ():
                 found = self.read_one(query.replace("{leaf}", leaf), *tids(first, end), before)
                 if found is not None:
                     (block,) = found

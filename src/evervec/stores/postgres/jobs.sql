@@ -120,13 +120,13 @@ returning record
 select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint
 
 -- name: leaves
--- the tables that hold the rows of a table: itself, or its partitions
-select c.relname::text from pg_class as c
-where c.oid = $1::text::regclass and c.relkind = 'r'
-union all
-select c.relname::text
-from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
-where i.inhparent = $1::text::regclass
+-- the tables that hold the rows of a table: itself, or its partitions; and how many blocks each has
+select c.relname::text, pg_relation_size(c.oid) / current_setting('block_size')::bigint
+from pg_class as c
+where c.relkind = 'r' and c.oid in (
+    select $1::text::regclass
+    union all
+    select i.inhrelid from pg_inherits as i where i.inhparent = $1::text::regclass)
 order by 1
 
 -- name: purge_done
