@@ -65,7 +65,11 @@ class Documentation:
         if self._made is None:
             service: Service = self._app.state.service
             self._made = asyncio.ensure_future(service.run(self._make))
-        return await asyncio.shield(self._made)
+        try:
+            return await asyncio.shield(self._made)
+        except Exception:  # such as a lack of memory: the next request tries again
+            self._made = None
+            raise
 
     def _make(self) -> tuple[bytes, str]:
         described = self._app.openapi()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -57,7 +58,7 @@ class Rows:
         return list(self._rows)
 
 
-class AwaitedSession:
+class AwaitedSession(ABC):
     """A `Session` over a connection of an event loop."""
 
     def __init__(self, raw: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -72,18 +73,20 @@ class AwaitedSession:
         for row in rows:
             self.execute(query, row)
 
-    def _run(self, query: str, values: Sequence[Any], binary: bool) -> Coroutine[Any, Any, Rows]:
-        raise NotImplementedError
+    @abstractmethod
+    def _run(
+        self, query: str, values: Sequence[Any], binary: bool
+    ) -> Coroutine[Any, Any, Rows]: ...
 
     @property
+    @abstractmethod
     def usable(self) -> bool:
         """Whether statements can still be sent."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def alone(self) -> bool:
         """Whether the caller is in no transaction, so that each call commits."""
-        raise NotImplementedError
 
 
 class PsycopgSession(AwaitedSession):
